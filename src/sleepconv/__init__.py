@@ -1,0 +1,1 @@
+"""Locally connected networks that become convolutional in their sleep."""

@@ -1,0 +1,72 @@
+"""Who shares with whom: the one definition of the lateral grids."""
+
+from collections.abc import Sequence
+from math import gcd
+
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+
+Sizes = int | Sequence[int]
+
+
+def lateral_grids(
+    output_size: Sequence[int],
+    kernel_size: Sizes,
+    stride: Sizes = 1,
+    dilation: Sizes = 1,
+    *,
+    period: Sizes | None = None,
+) -> Int64[Tensor, "*output_size"]:
+    r"""Number the lateral grids: neurons with the same number share weights in their sleep.
+
+    Input patterns repeat every ``period`` pixels. Output neurons i and i' see such a pattern alike when
+    their windows start at the same phase,
+
+    .. math:: i \cdot stride \equiv i' \cdot stride \pmod{period},
+
+    so along each axis a grid takes every (period / gcd(period, stride))-th neuron (section 4.1 of Pogodin
+    et al., 2021, where the stride is 1 and the period is the kernel size k). The period is k, or
+    k·dilation where the two have a common factor, so that the patterns still span the inputs of a dilated
+    filter. The filter size 1 gives one grid, and so does a patch embedding (stride = k).
+
+    Args:
+        output_size: the layer's output size, one number per spatial axis (one, two or three axes).
+        kernel_size: filter size k, one number or one per axis.
+        stride: the layer's stride.
+        dilation: the layer's dilation.
+        period: the period of the input patterns, if it is not the layer's own.
+
+    Returns:
+        the number of each output neuron's grid, counted from 0 in the order in which the grids start.
+
+    >>> lateral_grids((2, 5), kernel_size=3)
+    tensor([[0, 1, 2, 0, 1],
+            [3, 4, 5, 3, 4]])
+    >>> lateral_grids((4, 4), kernel_size=1).unique().tolist()
+    [0]
+    """
+    axes = len(output_size)
+    if not 1 <= axes <= 3 or any(n < 1 for n in output_size):
+        raise ValueError(f"output_size has one to three positive numbers, one per axis, not {tuple(output_size)}")
+    kernel, strides, dilations = (
+        _per_axis(name, value, axes)
+        for name, value in [("kernel_size", kernel_size), ("stride", stride), ("dilation", dilation)]
+    )
+    if period is None:
+        periods = tuple(k * d if gcd(k, d) > 1 else k for k, d in zip(kernel, dilations, strict=True))
+    else:
+        periods = _per_axis("period", period, axes)
+    grids = torch.zeros(tuple(output_size), dtype=torch.int64)
+    for axis, (size, p, s) in enumerate(zip(output_size, periods, strides, strict=True)):
+        spacing = min(p // gcd(p, s), size)
+        phase = torch.arange(size) % spacing
+        grids = grids * spacing + phase.reshape([-1 if a == axis else 1 for a in range(axes)])
+    return grids
+
+
+def _per_axis(name: str, value: Sizes, axes: int) -> tuple[int, ...]:
+    values = (value,) * axes if isinstance(value, int) else tuple(value)
+    if len(values) != axes or any(v < 1 for v in values):
+        raise ValueError(f"{name} is a positive number or {axes} of them, one per axis, not {value!r}")
+    return values
