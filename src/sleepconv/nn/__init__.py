@@ -1,7 +1,7 @@
 """Modules: locally connected layers, and the way from convolutions to them and back."""
 
-from sleepconv.nn.batch_norm import LayoutKeepingBatchNorm2d
 from sleepconv.nn.convert import NothingConvertedWarning, to_convolutional, to_locally_connected
+from sleepconv.nn.layout import LayoutKeepingBatchNorm2d, LayoutKeepingReLU
 from sleepconv.nn.locally_connected import (
     LocallyConnected,
     LocallyConnected1d,
@@ -11,6 +11,7 @@ from sleepconv.nn.locally_connected import (
 
 __all__ = [
     "LayoutKeepingBatchNorm2d",
+    "LayoutKeepingReLU",
     "LocallyConnected",
     "LocallyConnected1d",
     "LocallyConnected2d",

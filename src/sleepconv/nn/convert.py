@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sleepconv.nn.batch_norm import LayoutKeepingBatchNorm2d
 from sleepconv.nn.dry_run import Visit, check_convertible, visit_convolutions
+from sleepconv.nn.layout import forget_layout, keep_layout
 from sleepconv.nn.locally_connected import (
     LocallyConnected,
     LocallyConnected1d,
@@ -40,8 +40,8 @@ def to_locally_connected(
 
     The model runs once on ``sample_input`` to learn the size of every layer; its BatchNorm statistics, its random
     state and its train/eval mode stay as they were. Stride, padding, dilation, groups, bias and padding mode are kept.
-    BatchNorm layers get a class that keeps the responses' memory layout; their results and ``state_dict`` keys do
-    not change.
+    BatchNorm and ReLU modules get a class that keeps the responses' memory layout; their results and ``state_dict``
+    keys do not change.
 
     Args:
         model: any model with convolutions, or a bare convolution.
@@ -72,9 +72,8 @@ def to_locally_connected(
     _warn_of_what_stays(model, visits, bool(chosen))
     replacements = {visit.module: _local(visit, copy_weights) for visit in chosen}
     model = _replace(model, replacements)
-    for module in model.modules() if replacements else ():
-        if type(module) is nn.BatchNorm2d:
-            module.__class__ = LayoutKeepingBatchNorm2d
+    if replacements:
+        keep_layout(model)
     return _check_layout(model, sample_input, replacements)
 
 
@@ -89,9 +88,7 @@ def to_convolutional(model: nn.Module, *, inplace: bool = False) -> nn.Module:
     layers = [module for module in model.modules() if isinstance(module, LocallyConnected)]
     if not layers:
         warnings.warn("the model has no locally connected layer; nothing was changed", NothingConvertedWarning, 2)
-    for module in model.modules():
-        if type(module) is LayoutKeepingBatchNorm2d:
-            module.__class__ = nn.BatchNorm2d
+    forget_layout(model)
     return _replace(model, {layer: layer._to_convolution() for layer in layers})
 
 

@@ -114,6 +114,7 @@ def _run(which: _Pass, first: Tensor, second: Tensor, shape: tuple[int, ...], ge
     return out.to(first.dtype)
 
 
+@cache
 def _as_struct(g: Geometry) -> _Geometry:
     def triple(values: tuple[int, ...], fill: int) -> ctypes.Array:
         return _Triple(*(fill,) * (3 - len(values)), *values)
