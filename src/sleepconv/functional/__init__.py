@@ -8,4 +8,10 @@ from sleepconv.functional.locally_connected import (
     output_size,
 )
 
-__all__ = ["lateral_grids", "locally_connected1d", "locally_connected2d", "locally_connected3d", "output_size"]
+__all__ = [
+    "lateral_grids",
+    "locally_connected1d",
+    "locally_connected2d",
+    "locally_connected3d",
+    "output_size",
+]
