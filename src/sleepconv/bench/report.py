@@ -112,9 +112,9 @@ def as_markdown(record: Record) -> str:
     lines = [
         "# Speed and memory",
         "",
-        f"{machine['processor']}, {machine['threads']} threads, PyTorch {machine['torch']}, {machine['kernel']} kernel;",
-        f"a large matrix product reaches {record['matrix_product_gflops']:.0f} GFLOP/s. Times are the best of several",
-        "rounds in which the contenders take turns, forward and backward, all with freed memory kept in the process.",
+        f"{machine['processor']}, {machine['threads']} threads, PyTorch {machine['torch']}, {machine['kernel']}",
+        f"kernel; a large matrix product reaches {record['matrix_product_gflops']:.0f} GFLOP/s. Times are the best of",
+        "several rounds in which the contenders take turns, forward and backward, all with freed memory kept in the process.",
         "Below 1: faster (smaller) than the peer. `make bench` rebuilds this page.",
         "",
         *_step_lines(record),
