@@ -1,0 +1,7 @@
+"""Tensors in, tensors out: the operations that layers, sleep and simulations are made of."""
+
+from sleepconv.functional.grids import lateral_grids
+from sleepconv.functional.measures import weight_snr
+from sleepconv.functional.sharing import grid_sums, hebbian_step_, set_grids_, share_weights_
+
+__all__ = ["grid_sums", "hebbian_step_", "lateral_grids", "set_grids_", "share_weights_", "weight_snr"]
