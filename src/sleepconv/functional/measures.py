@@ -48,27 +48,24 @@ def weight_snr(
 def _snr_of_one_set(weight: Tensor) -> Tensor:
     if len(weight) < 2:
         raise ValueError(f"weight has {len(weight)} neurons on axis 0; a variance needs two or more")
-    variance, mean = torch.var_mean(weight - weight[:1], dim=0, correction=0)
-    return _ratio(mean + weight[0], variance)
+    offsets = weight - weight[0]
+    return _ratio(weight[0], offsets.sum(dim=0), offsets.square().sum(dim=0), len(weight))
 
 
 def _snr_of_grid(blocks: list[Tensor], positions: int) -> Tensor:
-    """Add up moments row by row, so that no copy of the weights is made.
-
-    Measured from the grid's first neuron, equal weights have a variance of exactly zero.
-    """
-    dtype = torch.promote_types(blocks[0].dtype, torch.float32)
-    first = blocks[0][(0,) * positions].to(dtype)
+    """Add up moments row by row, so that no copy of the weights is made."""
+    first = blocks[0][(0,) * positions].to(torch.promote_types(blocks[0].dtype, torch.float32))
     total, squares, neurons = torch.zeros_like(first), torch.zeros_like(first), 0
     for row in (row for block in blocks for row in block):
         offsets = (row - first).reshape(-1, *first.shape)
         total += offsets.sum(dim=0)
         squares += offsets.square_().sum(dim=0)
         neurons += len(offsets)
+    return _ratio(first, total, squares, neurons)
+
+
+def _ratio(first: Tensor, total: Tensor, squares: Tensor, neurons: int) -> Tensor:
+    """Take mean² / variance from sums of differences to the first neuron, exactly zero for equal weights."""
     offset = total / neurons
-    variance = (squares / neurons - offset.square()).clamp_(min=0)
-    return _ratio(first + offset, variance)
-
-
-def _ratio(mean: Tensor, variance: Tensor) -> Tensor:
-    return torch.where(variance == 0, torch.inf, mean.square() / variance).mean()
+    variance = (squares / neurons - offset.square()).clamp(min=0)
+    return torch.where(variance == 0, torch.inf, (first + offset).square() / variance).mean()

@@ -132,17 +132,19 @@ def hebbian_step_(
     >>> hebbian_step_(weight, velocity, initial, torch.ones(1, 1, 1), rate=0.5, decay=0.1).flatten().tolist()
     [0.5, 1.5]
     """
-    centre = 1.0 if inhibition is None else inhibition / (1 + inhibition)
+    grids, neurons, channels, inputs = weight.shape
     gamma = torch.as_tensor(decay, dtype=weight.dtype, device=weight.device).reshape(-1, 1, 1, 1)
     if noise is None:
-        seen, shape = patterns, (len(weight), -1, weight.shape[3])
+        seen, layout, axis = patterns, (grids, -1, neurons, channels), 2
     else:
-        seen, shape = (patterns[:, None] + noise).flatten(0, 1), (-1, *weight.shape[2:])
-    responses = torch.bmm(weight.reshape(shape), seen.mT).reshape(*weight.shape[:3], -1)
-    responses -= centre * responses.mean(dim=1, keepdim=True)
-    per_pattern = responses.reshape(*seen.shape[:1], -1, seen.shape[1]).div_(seen.shape[1])
-    velocity.mul_(momentum).add_(torch.bmm(per_pattern, seen).reshape(weight.shape))
-    velocity.addcmul_(gamma, weight).addcmul_(gamma, initial, value=-1)
+        seen, layout, axis = (patterns[:, None] + noise).flatten(0, 1), (grids, neurons, -1, channels), 1
+    responses = torch.bmm(seen, weight.reshape(len(seen), -1, inputs).mT)
+    by_neuron = responses.view(layout)
+    by_neuron -= by_neuron.mean(dim=axis, keepdim=True) * (
+        1 if inhibition is None else inhibition / (1 + inhibition)
+    )
+    pull = torch.bmm(responses.mT, seen / seen.shape[1]).view(weight.shape)
+    velocity.mul_(momentum).add_(pull).addcmul_(gamma, weight).addcmul_(gamma, initial, value=-1)
     return weight.sub_(velocity, alpha=rate)
 
 

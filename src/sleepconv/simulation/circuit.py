@@ -188,9 +188,9 @@ def present_(
     >>> (1 + present_(state, x, maps).above_bias).flatten()  # Eq. 9: 0.1818, 2.1818
     tensor([0.1855, 2.1731], dtype=torch.float64)
     """
-    column = pattern[:, None, :, None]
     displaced, moving, driven = (
-        (tensor @ column).squeeze(-1) for tensor in (state.displacement, state.velocity, state.initial)
+        torch.bmm(pattern.unsqueeze(1), tensor.flatten(1, 2).mT).reshape(tensor.shape[:3])
+        for tensor in (state.displacement, state.velocity, state.initial)
     )
     inhibitory = state.inhibitory.unsqueeze(1)
     values = torch.stack([state.above_bias, torch.zeros_like(driven), displaced, moving, driven])
