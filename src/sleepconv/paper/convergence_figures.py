@@ -165,7 +165,7 @@ def _draw_theory(axes: Axes, record: Record, theory: str) -> None:
     }
     bottom, top = axes.get_ylim()
     height = top
-    for decay in sorted(decays, key=lambda d: -ends[d]):
+    for decay in sorted((d for d in decays if np.isfinite(ends[d])), key=lambda d: -ends[d]):
         axes.axhline(ends[decay], color="black", ls=THEORY_DASH, lw=0.9, zorder=1)
         height = min(ends[decay], height - 0.045 * (top - bottom))
         colour = COLOURS[decays.index(decay) % len(COLOURS)]

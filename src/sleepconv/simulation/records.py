@@ -34,9 +34,8 @@ def load_or_simulate(name: str, folder: Path, *, seed: int = 0) -> dict[str, Any
     folder.mkdir(parents=True, exist_ok=True)
     if not os.access(folder, os.W_OK):
         raise PermissionError(f"{folder} is not writable; choose another folder with --out")
-    record = simulate(setup, title=name)
-    write(path, record)
-    return record
+    write(path, simulate(setup, title=name))
+    return read(path)
 
 
 def simulate(setup: Setup, *, title: str = "simulation") -> dict[str, Any]:
