@@ -20,7 +20,7 @@ setup: .venv/installed
 	touch $@
 
 bench: setup  ## speed and memory as ratios in one run
-	$(BIN)/sleepconv bench --json benchmarks/last.json
+	$(BIN)/sleepconv bench --json benchmarks/last.json --markdown benchmarks/README.md
 
 clean:
 	rm -rf .venv build dist src/*.egg-info

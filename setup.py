@@ -18,11 +18,11 @@ class BuildNative(build_ext):
         return []  # a ctypes library has no PyInit_* function to export
 
 
-flags = os.environ.get("SLEEPCONV_CXXFLAGS", "-O3 -std=c++17 -fvisibility=hidden -fno-math-errno -Wno-psabi")
+flags = os.environ.get("SLEEPCONV_CXXFLAGS", "-O3 -std=c++17 -ffp-contract=fast -fvisibility=hidden -Wno-psabi")
 native = Extension(
     "sleepconv.kernels.native._native",
     sources=[f"src/sleepconv/kernels/native/{name}.cpp" for name in SOURCES],
-    depends=["src/sleepconv/kernels/native/kernels.h", "src/sleepconv/kernels/native/interface.h"],
+    depends=[f"src/sleepconv/kernels/native/{name}.h" for name in ("interface", "kernels", "tile", "transpose")],
     extra_compile_args=flags.split(),
     extra_link_args=os.environ.get("SLEEPCONV_LDFLAGS", "").split(),
     optional=True,

@@ -36,6 +36,7 @@ def _parser() -> argparse.ArgumentParser:
 def _add_bench(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     verb = verbs.add_parser("bench", help="measure speed and memory, as ratios in one run")
     verb.add_argument("--json", metavar="FILE", help="also write the numbers here")
+    verb.add_argument("--markdown", metavar="FILE", help="also write the table here")
     verb.add_argument("--quick", action="store_true", help="fewer repetitions and shapes, for a first look")
     verb.set_defaults(run=_bench)
 
@@ -43,7 +44,7 @@ def _add_bench(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 def _bench(options: argparse.Namespace) -> int:
     from sleepconv.bench import report
 
-    return report.run(json_path=options.json, quick=options.quick)
+    return report.run(json_path=options.json, markdown_path=options.markdown, quick=options.quick)
 
 
 def _add_figure(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

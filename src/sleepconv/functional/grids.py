@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-Sizes = int | Sequence[int]
+from sleepconv.functional.sizes import Sizes, per_axis
 
 
 def lateral_grids(
@@ -50,23 +50,16 @@ def lateral_grids(
     if not 1 <= axes <= 3 or any(n < 1 for n in output_size):
         raise ValueError(f"output_size has one to three positive numbers, one per axis, not {tuple(output_size)}")
     kernel, strides, dilations = (
-        _per_axis(name, value, axes)
+        per_axis(name, value, axes)
         for name, value in [("kernel_size", kernel_size), ("stride", stride), ("dilation", dilation)]
     )
     if period is None:
         periods = tuple(k * d if gcd(k, d) > 1 else k for k, d in zip(kernel, dilations, strict=True))
     else:
-        periods = _per_axis("period", period, axes)
+        periods = per_axis("period", period, axes)
     grids = torch.zeros(tuple(output_size), dtype=torch.int64)
     for axis, (size, p, s) in enumerate(zip(output_size, periods, strides, strict=True)):
         spacing = min(p // gcd(p, s), size)
         phase = torch.arange(size) % spacing
         grids = grids * spacing + phase.reshape([-1 if a == axis else 1 for a in range(axes)])
     return grids
-
-
-def _per_axis(name: str, value: Sizes, axes: int) -> tuple[int, ...]:
-    values = (value,) * axes if isinstance(value, int) else tuple(value)
-    if len(values) != axes or any(v < 1 for v in values):
-        raise ValueError(f"{name} is a positive number or {axes} of them, one per axis, not {value!r}")
-    return values

@@ -13,7 +13,6 @@ condensed into small matrices (``presentation_maps``) which ``present_`` applies
 """
 
 from dataclasses import dataclass
-from typing import Self
 
 import torch
 from jaxtyping import Float
@@ -104,7 +103,7 @@ class CircuitState:
     inhibitory: Float[Tensor, "grids channels"]
 
     @classmethod
-    def at_rest(cls, weight: Float[Tensor, "grids neurons channels inputs"]) -> Self:
+    def at_rest(cls, weight: Float[Tensor, "grids neurons channels inputs"]) -> "CircuitState":
         """Start with these weights, rates equal to the bias and a silent inhibitory neuron."""
         still = torch.zeros_like(weight)
         return cls(weight.clone(), still, still.clone(), still[..., 0].clone(), still[:, 0, :, 0].clone())
@@ -127,9 +126,9 @@ class PresentationMaps:
     motion: Float[Tensor, "*presentations grids 2 4 5"]
     carry: Float[Tensor, "*presentations grids 2 2"]
 
-    def __getitem__(self, presentation: int) -> Self:
+    def __getitem__(self, presentation: int) -> "PresentationMaps":
         """Return the maps of one of several presentations."""
-        return type(self)(self.motion[presentation], self.carry[presentation])
+        return PresentationMaps(self.motion[presentation], self.carry[presentation])
 
 
 def presentation_maps(

@@ -16,7 +16,7 @@ from sleepconv.functional import weight_snr
 
 def fixed_point(
     initial_weights: Float[Tensor, "*batch neurons inputs"],
-    covariance: Float[Tensor, "*batch inputs inputs"],
+    covariance: Float[Tensor, "*#batch inputs inputs"],
     *,
     decay: float,
     inhibition: float | None = None,

@@ -1,0 +1,113 @@
+"""What the locally connected layer is compared with."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sleepconv.models import resnet20
+from sleepconv.nn import LocallyConnected2d, to_locally_connected
+
+Step = Callable[[], None]
+
+
+class UnfoldEinsum2d(nn.Module):
+    """The usual way to a locally connected layer: unfold the input, then contract it with the weights."""
+
+    def __init__(self, layer: LocallyConnected2d) -> None:
+        super().__init__()
+        self.weight, self.layer = layer.weight, [layer]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The layer's response."""
+        (layer,) = self.layer
+        columns = F.unfold(x, layer.kernel_size, layer.dilation, layer.padding, layer.stride)  # type: ignore[arg-type]
+        filters = self.weight.flatten(3).flatten(0, 1)
+        y = torch.einsum("bkp,pok->bop", columns, filters)
+        return y.unflatten(2, layer.output_size)
+
+
+def unfold_network(local: nn.Module) -> nn.Module:
+    """A copy of the network whose locally connected layers unfold their input."""
+    model = copy.deepcopy(local)
+    for module in model.modules():
+        for name, child in module._modules.items():
+            if isinstance(child, LocallyConnected2d):
+                module._modules[name] = UnfoldEinsum2d(child)
+    return model
+
+
+def networks() -> dict[str, Callable[[], nn.Module]]:
+    """ResNet20 in its three forms."""
+
+    def local() -> nn.Module:
+        return to_locally_connected(resnet20(), torch.zeros(1, 3, 32, 32))
+
+    return {
+        "convolution": lambda: resnet20().to(memory_format=torch.channels_last),
+        "sleepconv": local,
+        "unfold + einsum": lambda: unfold_network(local()),
+    }
+
+
+def training_step(model: nn.Module, batch: int) -> Step:
+    """Forward, backward and fused AdamW on a batch of random images."""
+    images, labels = torch.randn(batch, 3, 32, 32), torch.randint(10, (batch,))
+    if next(model.parameters()).is_contiguous(memory_format=torch.channels_last):
+        images = images.to(memory_format=torch.channels_last)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+
+    return step
+
+
+def layer_steps(local: LocallyConnected2d, batch: int, *, unfold: bool) -> dict[str, Step]:
+    """Forward and backward of one layer and its peers; each gets its input in the layout it likes best."""
+    conv = nn.Conv2d(
+        local.in_channels, local.out_channels, local.kernel_size, local.stride, local.padding, bias=False
+    ).to(memory_format=torch.channels_last)
+    x = torch.randn(batch, local.in_channels, *local.input_size)
+    steps = {
+        "sleepconv": _layer_step(local, x.permute(2, 3, 0, 1).contiguous().permute(2, 3, 0, 1)),
+        "convolution": _layer_step(conv, x.to(memory_format=torch.channels_last)),
+    }
+    if unfold:
+        steps["unfold + einsum"] = _layer_step(UnfoldEinsum2d(local), x)
+    return steps
+
+
+def _layer_step(layer: nn.Module, x: Tensor) -> Step:
+    x.requires_grad_()
+    grad = torch.randn_like(layer(x))
+
+    def step() -> None:
+        x.grad = layer.weight.grad = None
+        layer(x).backward(grad)
+
+    return step
+
+
+def jax_step(local: LocallyConnected2d, batch: int) -> Step | None:
+    """The same layer by JAX's ``conv_general_dilated_local``, compiled; None where JAX is not installed."""
+    try:
+        import jax
+        from jax import lax, numpy
+    except ImportError:
+        return None
+    inputs = local.in_channels * local.kernel_size[0] * local.kernel_size[1]
+    x = numpy.ones((batch, local.in_channels, *local.input_size))
+    w = numpy.ones((local.out_channels, inputs, *local.output_size))
+    padding = [(p, p) for p in local.padding]
+
+    def loss(x: Any, w: Any) -> Any:
+        return lax.conv_general_dilated_local(x, w, local.stride, padding, local.kernel_size).sum()
+
+    gradients = jax.jit(jax.grad(loss, argnums=(0, 1)))
+    return lambda: jax.block_until_ready(gradients(x, w))

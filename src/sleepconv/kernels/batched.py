@@ -1,0 +1,67 @@
+"""Pure PyTorch, for any device: one batched matrix product per filter tap and no unfolded copy of the input.
+
+With activations as (*space, batch, channels), tap u of all filters is a batch (over positions) of products between
+the (batch × in) inputs that u looks at and the (in × out) weights of u.
+"""
+
+import torch
+from torch import Tensor
+
+from sleepconv.kernels.geometry import Axes, Geometry, channels_second, position_major
+
+
+def forward(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
+    """y[i] = Σ_u x[i·stride + u·dilation − padding] · w[i, :, :, u]ᵀ."""
+    inputs = position_major(x)
+    y = x.new_zeros((*geometry.output_size, geometry.batch, geometry.out_channels))
+    for tap in geometry.taps:
+        seen, seeing = _overlap(tap, geometry)
+        products = torch.matmul(_grouped(inputs[seen], geometry), _tap(weight, seeing, tap, geometry).mT)
+        _grouped(y[seeing], geometry).add_(products)
+    return channels_second(y)
+
+
+def input_gradient(grad: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
+    """dx[i·stride + u·dilation − padding] += dy[i] · w[i, :, :, u], tap by tap."""
+    grads = position_major(grad)
+    dx = grad.new_zeros((*geometry.input_size, geometry.batch, geometry.in_channels))
+    for tap in geometry.taps:
+        seen, seeing = _overlap(tap, geometry)
+        products = torch.matmul(_grouped(grads[seeing], geometry), _tap(weight, seeing, tap, geometry))
+        _grouped(dx[seen], geometry).add_(products)
+    return channels_second(dx)
+
+
+def weight_gradient(x: Tensor, grad: Tensor, geometry: Geometry) -> Tensor:
+    """dw[i, :, :, u] = dy[i]ᵀ · x[i·stride + u·dilation − padding]."""
+    inputs, grads = position_major(x), position_major(grad)
+    dw = x.new_zeros(geometry.weight_shape)
+    for tap in geometry.taps:
+        seen, seeing = _overlap(tap, geometry)
+        products = torch.matmul(_grouped(grads[seeing], geometry).mT, _grouped(inputs[seen], geometry))
+        _tap(dw, seeing, tap, geometry).copy_(products)
+    return dw
+
+
+def _overlap(tap: Axes, g: Geometry) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    """The inputs that this tap sees, and the output positions that see one there (not the padding)."""
+    seen, seeing = [], []
+    axes = zip(tap, g.input_size, g.output_size, g.stride, g.padding, g.dilation, strict=True)
+    for u, size, out, stride, padding, dilation in axes:
+        offset = u * dilation - padding
+        first = max(0, -(offset // stride))
+        end = max(first, min(out, (size - 1 - offset) // stride + 1))
+        start = first * stride + offset
+        seen.append(slice(start, start + (end - first - 1) * stride + 1 if end > first else start, stride))
+        seeing.append(slice(first, end))
+    return tuple(seen), tuple(seeing)
+
+
+def _grouped(activations: Tensor, g: Geometry) -> Tensor:
+    """A view (*space, groups, batch, channels of a group)."""
+    return activations.unflatten(-1, (g.groups, -1)).movedim(-2, -3)
+
+
+def _tap(weight: Tensor, seeing: tuple[slice, ...], tap: Axes, g: Geometry) -> Tensor:
+    """A view (*space, groups, out, in) of one tap of the filters at these positions."""
+    return weight[(*seeing, slice(None), slice(None), *tap)].unflatten(len(seeing), (g.groups, -1))

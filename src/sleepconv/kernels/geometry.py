@@ -1,0 +1,72 @@
+"""The shape of one locally connected computation, and how its activations lie in memory."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import torch
+from torch import Tensor
+
+Axes = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Everything about a layer but its numbers. Spatial sizes have one entry per axis.
+
+    ``padding`` is what lies before the first input; what lies behind the last one follows from ``output_size``.
+    """
+
+    batch: int
+    in_channels: int
+    out_channels: int
+    input_size: Axes
+    output_size: Axes
+    kernel_size: Axes
+    stride: Axes
+    padding: Axes
+    dilation: Axes
+    groups: int
+
+    @property
+    def positions(self) -> int:
+        """How many places the output has."""
+        return prod(self.output_size)
+
+    @property
+    def x_shape(self) -> Axes:
+        """Shape of the input: (batch, channels, *space)."""
+        return (self.batch, self.in_channels, *self.input_size)
+
+    @property
+    def y_shape(self) -> Axes:
+        """Shape of the output: (batch, channels, *space)."""
+        return (self.batch, self.out_channels, *self.output_size)
+
+    @property
+    def weight_shape(self) -> Axes:
+        """Shape of the weight: (*space, out_channels, in_channels / groups, *kernel)."""
+        return (*self.output_size, self.out_channels, self.in_channels // self.groups, *self.kernel_size)
+
+    @cached_property
+    def taps(self) -> list[Axes]:
+        """The places of a filter: (0, 0), (0, 1), … in two dimensions."""
+        return [tuple(i) for i in torch.cartesian_prod(*map(torch.arange, self.kernel_size)).view(-1, len(self.stride)).tolist()]
+
+
+def position_major(x: Tensor) -> Tensor:
+    """The same numbers as (*space, batch, channels), contiguous; free of cost if they lie in memory like that.
+
+    In this order the inputs of one filter tap are a (batch × channels) matrix without gaps, so a locally connected
+    layer is one small matrix product per position and needs no unfolded copy of its input.
+    """
+    ordered = x.movedim((0, 1), (-2, -1))
+    if ordered.is_contiguous() or not x.is_contiguous():
+        return ordered.contiguous()
+    # A plain (batch·channels) × positions transposition is several times faster than copying a 4-d permutation.
+    return x.reshape(x.shape[0] * x.shape[1], -1).t().contiguous().view(ordered.shape)
+
+
+def channels_second(ordered: Tensor) -> Tensor:
+    """Undo ``position_major``'s order of axes, without moving any number."""
+    return ordered.movedim((-2, -1), (0, 1))

@@ -1,0 +1,124 @@
+"""The compiled CPU kernel, called through ctypes so that it is bound to no PyTorch version.
+
+``kernels.h`` beside this file holds the three passes, ``tile.h`` the arithmetic. The library holds them for AVX-512,
+for AVX2 and for any processor; which one runs is decided by what this processor supports.
+"""
+
+import ctypes
+import os
+from enum import IntEnum
+from functools import cache
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from sleepconv.kernels.geometry import Geometry, channels_second, position_major
+
+
+class InstructionSet(IntEnum):
+    """What the kernel is compiled for; higher is faster."""
+
+    PORTABLE = 0
+    AVX2 = 1
+    AVX512 = 2
+
+
+class _Pass(IntEnum):
+    FORWARD = 0
+    INPUT_GRADIENT = 1
+    WEIGHT_GRADIENT = 2
+
+
+_Triple = ctypes.c_int64 * 3
+
+
+class _Geometry(ctypes.Structure):
+    _fields_ = [  # noqa: RUF012 — ctypes' own way
+        *[(name, ctypes.c_int64) for name in ("batch", "in_channels", "out_channels", "groups")],
+        *[(n, _Triple) for n in ("in_size", "out_size", "kernel", "stride", "padding", "dilation")],
+    ]
+
+
+def forward(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
+    """y of ``reference.forward``."""
+    shape = (*geometry.output_size, geometry.batch, geometry.out_channels)
+    return channels_second(_run(_Pass.FORWARD, position_major(x), weight, shape, geometry))
+
+
+def input_gradient(grad: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
+    """dx of ``reference.input_gradient``."""
+    shape = (*geometry.input_size, geometry.batch, geometry.in_channels)
+    return channels_second(_run(_Pass.INPUT_GRADIENT, position_major(grad), weight, shape, geometry))
+
+
+def weight_gradient(x: Tensor, grad: Tensor, geometry: Geometry) -> Tensor:
+    """dw of ``reference.weight_gradient``."""
+    shape = geometry.weight_shape
+    return _run(_Pass.WEIGHT_GRADIENT, position_major(x), position_major(grad), shape, geometry)
+
+
+def unavailable() -> str | None:
+    """Why this kernel cannot be used; None if it can."""
+    library = _library()
+    return library if isinstance(library, str) else None
+
+
+@cache
+def instruction_set() -> InstructionSet:
+    """The instruction set in use: this processor's best, or SLEEPCONV_INSTRUCTION_SET if that is lower."""
+    library = _library()
+    if isinstance(library, str):
+        raise RuntimeError(library)
+    best = InstructionSet(library.sleepconv_instruction_set())
+    wanted = os.environ.get("SLEEPCONV_INSTRUCTION_SET", best.name).upper()
+    if wanted not in InstructionSet.__members__:
+        names = ", ".join(member.name.lower() for member in InstructionSet)
+        raise ValueError(f"SLEEPCONV_INSTRUCTION_SET is {wanted.lower()!r}; it can be {names}")
+    return min(best, InstructionSet[wanted])
+
+
+@cache
+def _library() -> ctypes.CDLL | str:
+    folder = Path(__file__).parent
+    names = [folder / f"_native{suffix}" for suffix in EXTENSION_SUFFIXES]
+    found = [name for name in names if name.exists()]
+    if not found:
+        return "its native kernel was not compiled when it was installed"
+    try:
+        return ctypes.CDLL(str(found[0]))
+    except OSError as error:
+        return f"its native kernel does not load ({error})"
+
+
+def _run(which: _Pass, first: Tensor, second: Tensor, shape: tuple[int, ...], geometry: Geometry) -> Tensor:
+    library = _library()
+    assert not isinstance(library, str), library
+    dtype = torch.float64 if first.dtype == torch.float64 else torch.float32
+    out = torch.empty(shape, dtype=dtype)
+    if geometry.batch == 0 or out.numel() == 0:
+        return out.zero_().to(first.dtype)
+    operands = [tensor.to(dtype).contiguous() for tensor in (first, second)]
+    code = library.sleepconv_run(
+        ctypes.byref(_as_struct(geometry)),
+        int(which),
+        int(dtype == torch.float64),
+        int(instruction_set()),
+        torch.get_num_threads(),
+        *[ctypes.c_void_p(tensor.data_ptr()) for tensor in (*operands, out)],
+    )
+    if code:
+        reason = "no memory for its scratch space" if code == 1 else "instruction set not supported here"
+        raise RuntimeError(f"the native kernel failed: {reason}")
+    return out.to(first.dtype)
+
+
+@cache
+def _as_struct(g: Geometry) -> _Geometry:
+    def triple(values: tuple[int, ...], fill: int) -> ctypes.Array:
+        return _Triple(*(fill,) * (3 - len(values)), *values)
+
+    ones = [triple(v, 1) for v in (g.input_size, g.output_size, g.kernel_size, g.stride)]
+    rest = [*ones, triple(g.padding, 0), triple(g.dilation, 1)]
+    return _Geometry(g.batch, g.in_channels, g.out_channels, g.groups, *rest)

@@ -1,0 +1,29 @@
+// What the three instruction-set builds and the thread driver agree on. No PyTorch, no standard library.
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+// Activations lie as (depth, height, width, batch, channel), weights as (position, out, in / groups, tap).
+// One- and two-dimensional layers have leading axes of size 1.
+struct Geometry {
+    int64_t batch, in_channels, out_channels, groups;
+    int64_t in_size[3], out_size[3], kernel[3], stride[3], padding[3], dilation[3];
+};
+
+enum Pass { FORWARD = 0, INPUT_GRADIENT = 1, WEIGHT_GRADIENT = 2 };
+
+// One pass over a layer is a number of independent tasks. `first` and `second` are (x, weight) in the forward
+// pass, (grad_output, weight) for the input gradient and (x, grad_output) for the weight gradient.
+struct Kernels {
+    int64_t (*tasks)(const Geometry &, Pass, int threads);
+    size_t (*scratch_bytes)(const Geometry &, Pass);
+    void (*run)(const Geometry &, Pass, int threads, int64_t task, const void *first, const void *second, void *out,
+                void *scratch);
+};
+
+#define SLEEPCONV_DECLARE(ISA)                 \
+    extern const Kernels ISA##_float_kernels;  \
+    extern const Kernels ISA##_double_kernels;
+SLEEPCONV_DECLARE(portable)
+SLEEPCONV_DECLARE(avx2)
+SLEEPCONV_DECLARE(avx512)

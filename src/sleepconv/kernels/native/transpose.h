@@ -1,0 +1,65 @@
+// Transposition between scattered rows, for packing: to[j][i] = from[i][j].
+#pragma once
+#include "tile.h"
+
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define SLEEPCONV_SHUFFLE 1
+#endif
+#endif
+
+namespace {
+
+#if defined(SLEEPCONV_SHUFFLE)
+// One butterfly: exchange the off-diagonal blocks of size HALF between rows a and b.
+template <int HALF, class V, size_t... LANE>
+inline void exchange(V &a, V &b, std::index_sequence<LANE...>) {
+    constexpr size_t n = sizeof...(LANE);
+    const V low = __builtin_shufflevector(a, b, (LANE & HALF ? n + LANE - HALF : LANE)...);
+    b = __builtin_shufflevector(a, b, (LANE & HALF ? n + LANE : LANE + HALF)...);
+    a = low;
+}
+
+template <class T, int HALF>
+inline void butterflies(typename Vector<T>::type *rows) {
+    constexpr int n = Vector<T>::lanes;
+    if constexpr (HALF >= 1) {
+        SLEEPCONV_UNROLL
+        for (int i = 0; i < n; ++i)
+            if (!(i & HALF)) exchange<HALF>(rows[i], rows[i + HALF], std::make_index_sequence<n>());
+        butterflies<T, HALF / 2>(rows);
+    }
+}
+#endif
+
+// As many rows and columns as a vector has lanes, from row i and column j on.
+template <class T, class From, class To>
+inline __attribute__((always_inline)) void transpose_square(int64_t i, int64_t j, From from, To to) {
+    constexpr int n = Vector<T>::lanes;
+#if defined(SLEEPCONV_SHUFFLE)
+    typename Vector<T>::type rows[n];
+    SLEEPCONV_UNROLL
+    for (int l = 0; l < n; ++l) rows[l] = Vector<T>::load(from(i + l) + j);
+    butterflies<T, n / 2>(rows);
+    SLEEPCONV_UNROLL
+    for (int l = 0; l < n; ++l) Vector<T>::store(to(j + l) + i, rows[l]);
+#else
+    for (int l = 0; l < n; ++l)
+        for (int m = 0; m < n; ++m) to(j + m)[i + l] = from(i + l)[j + m];
+#endif
+}
+
+// Any size. `from(i)` and `to(j)` give the address of the first element of source row i and target row j.
+template <class T, class From, class To>
+inline __attribute__((always_inline)) void transpose(int64_t rows, int64_t columns, From from, To to) {
+    constexpr int n = Vector<T>::lanes;
+    const int64_t whole_rows = rows / n * n, whole_columns = columns / n * n;
+    for (int64_t i = 0; i < whole_rows; i += n)
+        for (int64_t j = 0; j < whole_columns; j += n) transpose_square<T>(i, j, from, to);
+    for (int64_t j = 0; j < columns; ++j) {
+        T *target = to(j);
+        for (int64_t i = j < whole_columns ? whole_rows : 0; i < rows; ++i) target[i] = from(i)[j];
+    }
+}
+
+}  // namespace

@@ -1,0 +1,71 @@
+"""The layer as one would write it on paper: a loop over positions. Slow, and easy to check by eye."""
+
+from itertools import product
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from sleepconv.kernels.geometry import Geometry, channels_second
+
+
+def forward(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
+    """y[b, o, i] = Σ_{c, u} w[i, o, c, u] · x[b, c, i·stride + u·dilation − padding], with zeros outside the input."""
+    padded = _padded(x, geometry)
+    y = _ordered_zeros(x, geometry.y_shape)
+    for position in product(*map(range, geometry.output_size)):
+        window = _window(padded, position, geometry)
+        for group in range(geometry.groups):
+            ins, outs = _channels(group, geometry)
+            y[:, outs, *position] = torch.einsum("bc...,oc...->bo", window[:, ins], weight[position][outs])
+    return y
+
+
+def input_gradient(grad: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
+    """Each output neuron sends its gradient back through its own filter to the inputs it looked at."""
+    padded = torch.zeros_like(_padded(grad.new_zeros(geometry.x_shape), geometry))
+    for position in product(*map(range, geometry.output_size)):
+        window = _window(padded, position, geometry)
+        for group in range(geometry.groups):
+            ins, outs = _channels(group, geometry)
+            window[:, ins] += torch.einsum("bo,oc...->bc...", grad[:, outs, *position], weight[position][outs])
+    inside = [slice(p, p + n) for p, n in zip(geometry.padding, geometry.input_size, strict=True)]
+    return _ordered_zeros(grad, geometry.x_shape).copy_(padded[:, :, *inside])
+
+
+def weight_gradient(x: Tensor, grad: Tensor, geometry: Geometry) -> Tensor:
+    """A weight's gradient is the sum over the batch of its neuron's gradient times what it looked at."""
+    padded = _padded(x, geometry)
+    dw = x.new_zeros(geometry.weight_shape)
+    for position in product(*map(range, geometry.output_size)):
+        window = _window(padded, position, geometry)
+        for group in range(geometry.groups):
+            ins, outs = _channels(group, geometry)
+            dw[position][outs] = torch.einsum("bc...,bo->oc...", window[:, ins], grad[:, outs, *position])
+    return dw
+
+
+def _padded(x: Tensor, g: Geometry) -> Tensor:
+    axes = zip(g.input_size, g.output_size, g.kernel_size, g.stride, g.padding, g.dilation, strict=True)
+    sides: list[int] = []
+    for size, out, kernel, stride, before, dilation in reversed(list(axes)):
+        behind = (out - 1) * stride + (kernel - 1) * dilation + 1 - before - size
+        sides += [before, max(behind, 0)]
+    return pad(x, sides)
+
+
+def _window(padded: Tensor, position: tuple[int, ...], g: Geometry) -> Tensor:
+    places = [
+        slice(i * s, i * s + (k - 1) * d + 1, d)
+        for i, s, k, d in zip(position, g.stride, g.kernel_size, g.dilation, strict=True)
+    ]
+    return padded[:, :, *places]
+
+
+def _channels(group: int, g: Geometry) -> tuple[slice, slice]:
+    ins, outs = g.in_channels // g.groups, g.out_channels // g.groups
+    return slice(group * ins, (group + 1) * ins), slice(group * outs, (group + 1) * outs)
+
+
+def _ordered_zeros(like: Tensor, shape: tuple[int, ...]) -> Tensor:
+    return channels_second(like.new_zeros((*shape[2:], *shape[:2])))

@@ -1,0 +1,251 @@
+"""Locally connected layers as modules."""
+
+from collections.abc import Callable
+from math import prod, sqrt
+from typing import Any, ClassVar, Literal, Self
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+
+from sleepconv.functional.grids import lateral_grids
+from sleepconv.functional.locally_connected import (
+    Padding,
+    locally_connected1d,
+    locally_connected2d,
+    locally_connected3d,
+    output_size,
+    padding_sides,
+)
+from sleepconv.functional.sizes import Sizes, per_axis
+
+PADDING_MODES = {"zeros": "constant", "reflect": "reflect", "replicate": "replicate", "circular": "circular"}
+
+
+class LocallyConnected(nn.Module):
+    """What the one-, two- and three-dimensional layers have in common; see ``LocallyConnected2d``."""
+
+    axes: ClassVar[int]
+    convolution: ClassVar[type[nn.Module]]
+    function: ClassVar[Callable[..., Tensor]]
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        *,
+        input_size: Sizes,
+        stride: Sizes = 1,
+        padding: Padding = 0,
+        dilation: Sizes = 1,
+        groups: int = 1,
+        bias: bool | Literal["shared", "neuron"] = True,
+        padding_mode: str = "zeros",
+        init_noise: float | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        axes = self.axes
+        if min(in_channels, out_channels, groups) < 1 or in_channels % groups or out_channels % groups:
+            raise ValueError(
+                f"in_channels={in_channels}, out_channels={out_channels}, groups={groups}: all are at least 1 and "
+                "groups divides both channel counts"
+            )
+        if padding_mode not in PADDING_MODES:
+            raise ValueError(f"padding_mode is one of {', '.join(PADDING_MODES)}, not {padding_mode!r}")
+        if bias not in (True, False, "shared", "neuron"):
+            raise ValueError(f'bias is True or "shared" (over space), "neuron" (one each) or False, not {bias!r}')
+        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
+        self.kernel_size = per_axis("kernel_size", kernel_size, axes)
+        self.input_size = per_axis("input_size", input_size, axes)
+        self.stride = per_axis("stride", stride, axes)
+        self.padding = padding if isinstance(padding, str) else per_axis("padding", padding, axes, least=0)
+        self.dilation = per_axis("dilation", dilation, axes)
+        self.padding_mode = padding_mode
+        self.output_size = output_size(
+            self.input_size, self.kernel_size, stride=self.stride, padding=self.padding, dilation=self.dilation
+        )
+        self.init_noise = init_noise
+        filter_shape = (out_channels, in_channels // groups, *self.kernel_size)
+        self.weight = nn.Parameter(torch.empty(*self.output_size, *filter_shape, device=device, dtype=dtype))
+        if bias:
+            shape = (out_channels, *self.output_size) if bias == "neuron" else (out_channels,)
+            self.bias: nn.Parameter | None = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+        else:
+            self.register_parameter("bias", None)
+        self.contiguous_output = False
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        r"""Draw the weights from N(0, 2 / (c_out k²)), every neuron for itself (appendix B of the paper).
+
+        With ``init_noise`` every neuron starts from one shared filter drawn like that, plus its own noise of
+        ``init_noise`` times that standard deviation.
+        """
+        std = sqrt(2 / (self.out_channels * prod(self.kernel_size)))
+        if self.init_noise is None:
+            self.weight.normal_(0, std)
+        else:
+            shared = torch.empty_like(self.weight[(0,) * self.axes]).normal_(0, std)
+            self.weight.normal_(0, std * self.init_noise).add_(shared)
+        if self.bias is not None:
+            bound = 1 / sqrt(self.in_channels // self.groups * prod(self.kernel_size))
+            self.bias.uniform_(-bound, bound)
+
+    @property
+    def grids(self) -> Int64[Tensor, "*output_size"]:
+        """Which neurons share with each other in their sleep: see ``lateral_grids``."""
+        return lateral_grids(self.output_size, self.kernel_size, self.stride, self.dilation)
+
+    def forward(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """Respond to the input, every neuron with its own filter."""
+        if tuple(x.shape[-self.axes :]) != self.input_size or x.dim() <= self.axes:
+            raise ValueError(
+                f"this layer was built for inputs of size {self.input_size}, but got {tuple(x.shape)}; its neurons "
+                f"have places, so build another layer for another size"
+            )
+        padding: Padding = self.padding
+        if self.padding_mode != "zeros":
+            x, padding = self._extend(x), 0
+        geometry: dict[str, Any] = {"stride": self.stride, "dilation": self.dilation, "groups": self.groups}
+        y = type(self).function(x, self.weight, self.bias, padding=padding, **geometry)
+        return y.contiguous() if self.contiguous_output else y
+
+    def _extend(self, x: Tensor) -> Tensor:
+        sides = padding_sides(self.padding, self.kernel_size, self.stride, self.dilation)
+        flat = [amount for side in reversed(sides) for amount in side]
+        return F.pad(x, flat, mode=PADDING_MODES[self.padding_mode]) if any(flat) else x
+
+    def extra_repr(self) -> str:
+        """What ``print`` shows."""
+        text = (
+            f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, "
+            f"input_size={self.input_size}, output_size={self.output_size}, stride={self.stride}"
+        )
+        if self.padding not in (0, (0,) * self.axes):
+            text += f", padding={self.padding!r}"
+        if self.dilation != (1,) * self.axes:
+            text += f", dilation={self.dilation}"
+        if self.groups != 1:
+            text += f", groups={self.groups}"
+        text += f", bias={'neuron' if self.bias is not None and self.bias.dim() > 1 else self.bias is not None}"
+        return text + ("" if self.padding_mode == "zeros" else f", padding_mode={self.padding_mode!r}")
+
+    @classmethod
+    def _from_convolution(cls, conv: nn.Module, input_size: Sizes) -> Self:
+        if not isinstance(conv, cls.convolution):
+            raise TypeError(f"expected a {cls.convolution.__name__}, got a {type(conv).__name__}")
+        names = ("stride", "padding", "dilation", "groups", "padding_mode")
+        options: dict[str, Any] = {name: getattr(conv, name) for name in names}
+        weight: Tensor = conv.weight  # type: ignore[assignment]
+        options |= {"bias": conv.bias is not None, "device": weight.device, "dtype": weight.dtype}
+        layer = cls(conv.in_channels, conv.out_channels, conv.kernel_size, input_size=input_size, **options)
+        with torch.no_grad():
+            layer.weight.copy_(weight)
+            if layer.bias is not None:
+                layer.bias.copy_(conv.bias)
+        layer.weight.requires_grad_(weight.requires_grad)
+        return layer.train(conv.training)
+
+    @torch.no_grad()
+    def _to_convolution(self) -> nn.Module:
+        names = ("kernel_size", "stride", "padding", "dilation", "groups", "padding_mode")
+        options: dict[str, Any] = {name: getattr(self, name) for name in names}
+        options |= {"bias": self.bias is not None, "device": self.weight.device, "dtype": self.weight.dtype}
+        conv = self.convolution(self.in_channels, self.out_channels, **options)
+        space = tuple(range(self.axes))
+        conv.weight.copy_(self.weight.mean(space))  # type: ignore[operator]
+        if self.bias is not None:
+            conv.bias.copy_(self.bias.flatten(1).mean(1) if self.bias.dim() > 1 else self.bias)  # type: ignore[operator]
+        conv.weight.requires_grad_(self.weight.requires_grad)  # type: ignore[operator]
+        return conv.train(self.training)
+
+
+class LocallyConnected1d(LocallyConnected):
+    """Every position of a sequence has a filter of its own; see ``LocallyConnected2d``.
+
+    >>> LocallyConnected1d(2, 3, 3, input_size=10)(torch.randn(4, 2, 10)).shape
+    torch.Size([4, 3, 8])
+    """
+
+    axes, convolution, function = 1, nn.Conv1d, staticmethod(locally_connected1d)
+
+    @classmethod
+    def from_conv1d(cls, conv: nn.Conv1d, input_size: Sizes) -> Self:
+        """A layer that computes what ``conv`` computes: its filter at every position."""
+        return cls._from_convolution(conv, input_size)
+
+    def to_conv1d(self) -> nn.Conv1d:
+        """The convolution with the mean filter."""
+        return self._to_convolution()  # type: ignore[return-value]
+
+
+class LocallyConnected2d(LocallyConnected):
+    r"""A convolution's connectivity without its weight sharing: every output position has a filter of its own.
+
+    .. math:: z_{o,ij} = b_o + \sum_{c,u,v} w_{ij,ocuv}\; x_{c,\; i s + u d - p,\; j s + v d - p}
+
+    Eq. 2 of Pogodin et al. (2021). Weights start from N(0, 2 / (c_out k²)), independent per neuron.
+
+    Args:
+        in_channels: as in ``nn.Conv2d``.
+        out_channels: as in ``nn.Conv2d``.
+        kernel_size: as in ``nn.Conv2d``.
+        input_size: height and width of the input; neurons have places, so the layer serves one size.
+        stride: as in ``nn.Conv2d``.
+        padding: as in ``nn.Conv2d``.
+        dilation: as in ``nn.Conv2d``.
+        groups: as in ``nn.Conv2d``.
+        bias: True or "shared": one number per channel, as in a convolution; "neuron": one per neuron; False: none.
+        padding_mode: as in ``nn.Conv2d``.
+        init_noise: start all neurons from one shared filter, plus this much noise relative to its size.
+        device: where the weights are.
+        dtype: of the weights.
+
+    Attributes:
+        weight: (out_height, out_width, out_channels, in_channels / groups, kernel_height, kernel_width).
+        bias: (out_channels,), or (out_channels, out_height, out_width), or None.
+        grids: who shares with whom in sleep.
+        contiguous_output: return responses in PyTorch's default memory layout, at the cost of a copy; by default they
+            stay in the order in which the next locally connected layer reads them.
+
+    >>> layer = LocallyConnected2d(3, 8, 3, input_size=(16, 16), padding=1)
+    >>> layer(torch.randn(4, 3, 16, 16)).shape
+    torch.Size([4, 8, 16, 16])
+    >>> layer.weight.shape, layer.grids.unique().numel()
+    (torch.Size([16, 16, 8, 3, 3, 3]), 9)
+    """
+
+    axes, convolution, function = 2, nn.Conv2d, staticmethod(locally_connected2d)
+
+    @classmethod
+    def from_conv2d(cls, conv: nn.Conv2d, input_size: Sizes) -> Self:
+        """A layer that computes what ``conv`` computes: its filter at every position."""
+        return cls._from_convolution(conv, input_size)
+
+    def to_conv2d(self) -> nn.Conv2d:
+        """The convolution with the mean filter."""
+        return self._to_convolution()  # type: ignore[return-value]
+
+
+class LocallyConnected3d(LocallyConnected):
+    """Every position of a volume has a filter of its own; see ``LocallyConnected2d``.
+
+    >>> LocallyConnected3d(1, 2, 2, input_size=3, stride=1)(torch.randn(4, 1, 3, 3, 3)).shape
+    torch.Size([4, 2, 2, 2, 2])
+    """
+
+    axes, convolution, function = 3, nn.Conv3d, staticmethod(locally_connected3d)
+
+    @classmethod
+    def from_conv3d(cls, conv: nn.Conv3d, input_size: Sizes) -> Self:
+        """A layer that computes what ``conv`` computes: its filter at every position."""
+        return cls._from_convolution(conv, input_size)
+
+    def to_conv3d(self) -> nn.Conv3d:
+        """The convolution with the mean filter."""
+        return self._to_convolution()  # type: ignore[return-value]

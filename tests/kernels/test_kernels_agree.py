@@ -1,0 +1,118 @@
+"""Every kernel computes what the reference computes: values and all gradients."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sleepconv.kernels import KERNELS, Geometry, native
+from sleepconv.kernels.native import InstructionSet
+
+FAST_KERNELS = ["batched", "native"]
+
+
+@st.composite
+def geometries(draw: st.DrawFn) -> Geometry:
+    axes = draw(st.integers(1, 3))
+
+    def sizes(low: int, high: int) -> tuple[int, ...]:
+        return tuple(draw(st.integers(low, high)) for _ in range(axes))
+
+    groups = draw(st.integers(1, 3))
+    kernel, stride, dilation = sizes(1, 4), sizes(1, 3), sizes(1, 2)
+    padding = tuple(draw(st.integers(0, k)) for k in kernel)
+    output = sizes(1, 4)
+    # Any input that these outputs can look at, from just one pixel to more than they reach.
+    reach = [(o - 1) * s + (k - 1) * d + 1 for o, s, k, d in zip(output, stride, kernel, dilation, strict=True)]
+    inputs = tuple(max(1, r - p - draw(st.integers(-2, p))) for r, p in zip(reach, padding, strict=True))
+    channels = draw(st.sampled_from([(1, 1), (3, 5), (4, 16), (9, 8), (17, 33)]))
+    batch = draw(st.sampled_from([1, 2, 7, 13]))
+    return Geometry(
+        batch, channels[0] * groups, channels[1] * groups, inputs, output, kernel, stride, padding, dilation, groups
+    )
+
+
+def passes(kernel_name, x, weight, grad, geometry):
+    kernel = KERNELS[kernel_name]
+    return (
+        kernel.forward(x, weight, geometry),
+        kernel.input_gradient(grad, weight, geometry),
+        kernel.weight_gradient(x, grad, geometry),
+    )
+
+
+def random_operands(geometry, dtype=torch.float64):
+    return (
+        torch.randn(shape, dtype=dtype) for shape in (geometry.x_shape, geometry.weight_shape, geometry.y_shape)
+    )
+
+
+@pytest.mark.parametrize("kernel", FAST_KERNELS)
+@settings(max_examples=60, deadline=None)
+@given(geometry=geometries())
+def test_every_kernel_computes_what_the_loop_computes(kernel, geometry):
+    operands = list(random_operands(geometry))
+    for ours, expected in zip(
+        passes(kernel, *operands, geometry), passes("reference", *operands, geometry), strict=True
+    ):
+        torch.testing.assert_close(ours, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("kernel", FAST_KERNELS)
+def test_lower_precisions_agree_with_the_loop_in_float64(kernel, dtype):
+    geometry = Geometry(5, 6, 18, (5, 7), (5, 7), (3, 3), (1, 1), (1, 1), (1, 1), 2)
+    operands = [t.to(dtype) for t in random_operands(geometry)]
+    expected = passes("reference", *[t.double() for t in operands], geometry)
+    for ours, exact in zip(passes(kernel, *operands, geometry), expected, strict=True):
+        assert ours.dtype == dtype
+        tolerance = 30 * torch.finfo(dtype).eps
+        torch.testing.assert_close(ours.double(), exact, rtol=tolerance, atol=tolerance * exact.abs().max().item())
+
+
+@pytest.mark.parametrize("instruction_set", [s for s in InstructionSet if s <= native.instruction_set()])
+@pytest.mark.parametrize("batch", [1, 3, 31, 130])
+@pytest.mark.parametrize("channels", [(1, 1), (3, 16), (16, 7), (40, 24)])
+def test_every_instruction_set_handles_sizes_that_no_vector_divides(monkeypatch, instruction_set, batch, channels):
+    monkeypatch.setattr(native, "instruction_set", lambda: instruction_set)
+    geometry = Geometry(batch, *channels, (4, 5), (4, 3), (3, 3), (1, 2), (1, 1), (1, 1), 1)
+    for dtype in (torch.float32, torch.float64):
+        operands = list(random_operands(geometry, dtype))
+        expected = passes("batched", *[t.double() for t in operands], geometry)
+        for ours, exact in zip(passes("native", *operands, geometry), expected, strict=True):
+            torch.testing.assert_close(ours.double(), exact, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (2, 3), (9, 4)])
+def test_native_results_do_not_depend_on_the_thread_count(size):
+    geometry = Geometry(37, 20, 40, size, size, (3, 3), (1, 1), (1, 1), (1, 1), 1)
+    operands = list(random_operands(geometry, torch.float32))
+    threads = torch.get_num_threads()
+    try:
+        results = []
+        for count in (1, 2, 5):
+            torch.set_num_threads(count)
+            results.append(passes("native", *operands, geometry))
+    finally:
+        torch.set_num_threads(threads)
+    for other in results[1:]:
+        for ours, expected in zip(other, results[0], strict=True):
+            assert torch.equal(ours, expected)
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "channels_last", "sliced", "expanded"])
+@pytest.mark.parametrize("kernel", ["batched", "native"])
+def test_any_memory_layout_of_the_input_gives_the_same_result(kernel, layout):
+    geometry = Geometry(6, 5, 7, (6, 4), (6, 4), (3, 3), (1, 1), (1, 1), (1, 1), 1)
+    x, weight, grad = random_operands(geometry)
+    if layout == "channels_last":
+        x, grad = (t.to(memory_format=torch.channels_last) for t in (x, grad))
+    elif layout == "sliced":
+        x, grad = (torch.randn(12, *t.shape[1:], 2, dtype=t.dtype)[::2, ..., 1] for t in (x, grad))
+        weight = torch.randn(*weight.shape[:2], *reversed(weight.shape[2:]), dtype=x.dtype).permute(0, 1, 5, 4, 3, 2)
+    elif layout == "expanded":
+        grad = torch.randn(7, 1, 1, dtype=grad.dtype).expand_as(grad)
+    for ours, expected in zip(
+        passes(kernel, x, weight, grad, geometry), passes("reference", x, weight, grad, geometry), strict=True
+    ):
+        torch.testing.assert_close(ours, expected)
