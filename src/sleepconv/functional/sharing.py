@@ -31,16 +31,19 @@ def share_weights_(
     [2.0, 15.0, 2.0, 15.0]
     """
     neurons = neurons_per_grid(weight, grids)
-    if int(neurons.max()) < 2:
+    count = neurons.tolist()
+    if max(count) < 2:
         raise ValueError(
             f"every grid has one neuron ({grids.numel()} positions and grids): there is nothing to share. "
             "Leave this layer out, or give a shorter period to lateral_grids"
         )
     corner = _repeated_corner(grids)
     if corner is not None:
-        for index, total in _lattice_sums(weight, corner.shape):
-            filters = weight[index]
-            filters.copy_(total.div_(filters.shape[: grids.dim()].numel()))
+        flat = weight.flatten(start_dim=grids.dim()) if weight.is_contiguous() else weight
+        for (index, total), number in zip(
+            _lattice_sums(flat, corner.shape), corner.flatten().tolist(), strict=True
+        ):
+            flat[index].copy_(total.div_(count[number]))
         return weight
     sums, _ = grid_sums(weight, grids)
     return set_grids_(weight, grids, sums.div_(neurons.reshape([-1] + [1] * (sums.dim() - 1))))
@@ -163,7 +166,7 @@ def _repeated_corner(grids: Tensor) -> Tensor | None:
     """Return the corner of different numbers that tiles ``grids``, or none if it is no regular lattice."""
     corner = grids
     for axis, size in enumerate(grids.shape):
-        line = grids.movedim(axis, 0).reshape(size, -1)[:, 0].tolist()
+        line = grids[tuple(slice(None) if a == axis else 0 for a in range(grids.dim()))].tolist()
         spacing = line.index(line[0], 1) if line[0] in line[1:] else size
         if not torch.equal(
             grids.narrow(axis, 0, size - spacing), grids.narrow(axis, spacing, size - spacing)
