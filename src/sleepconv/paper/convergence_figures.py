@@ -196,9 +196,8 @@ def _draw_errors(axes: Axes, record: Record) -> None:
     late = steps[steps >= steps[-1] / 20]
     last = np.nanmean(_numbers(record["curves"][0]["error"]), axis=0)[-1]
     axes.loglog(late, 0.4 * last * late[-1] / late, color="0.5", lw=0.8)
-    axes.text(
-        late[0], 0.4 * last * late[-1] / late[0], "1/t  ", color="0.4", ha="right", va="center", fontsize=8
-    )
+    middle = late[len(late) // 2]
+    axes.text(middle, 0.3 * last * late[-1] / middle, "1/t", color="0.4", ha="right", va="top", fontsize=8)
     axes.set_xlim(1, steps[-1])
     axes.set_ylabel(r"$\|W - W^*\|_F^2 \;/\; \|W^*\|_F^2$")
     for label, line in [("simulated", "-"), ("floor", THEORY_DASH), ("theorem's bound", ":")]:
