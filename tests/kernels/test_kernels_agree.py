@@ -28,7 +28,16 @@ def geometries(draw: st.DrawFn) -> Geometry:
     channels = draw(st.sampled_from([(1, 1), (3, 5), (4, 16), (9, 8), (17, 33)]))
     batch = draw(st.sampled_from([1, 2, 7, 13]))
     return Geometry(
-        batch, channels[0] * groups, channels[1] * groups, inputs, output, kernel, stride, padding, dilation, groups
+        batch,
+        channels[0] * groups,
+        channels[1] * groups,
+        inputs,
+        output,
+        kernel,
+        stride,
+        padding,
+        dilation,
+        groups,
     )
 
 
@@ -42,9 +51,7 @@ def passes(kernel_name, x, weight, grad, geometry):
 
 
 def random_operands(geometry, dtype=torch.float64):
-    return (
-        torch.randn(shape, dtype=dtype) for shape in (geometry.x_shape, geometry.weight_shape, geometry.y_shape)
-    )
+    return (torch.randn(shape, dtype=dtype) for shape in (geometry.x_shape, geometry.weight_shape, geometry.y_shape))
 
 
 @pytest.mark.parametrize("kernel", FAST_KERNELS)

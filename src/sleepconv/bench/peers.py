@@ -47,7 +47,7 @@ def networks() -> dict[str, Callable[[], nn.Module]]:
         return to_locally_connected(resnet20(), torch.zeros(1, 3, 32, 32))
 
     return {
-        "convolution": lambda: resnet20().to(memory_format=torch.channels_last),
+        "convolution": lambda: _channels_last(resnet20()),
         "sleepconv": local,
         "unfold + einsum": lambda: unfold_network(local()),
     }
@@ -70,9 +70,7 @@ def training_step(model: nn.Module, batch: int) -> Step:
 
 def layer_steps(local: LocallyConnected2d, batch: int, *, unfold: bool) -> dict[str, Step]:
     """Forward and backward of one layer and its peers; each gets its input in the layout it likes best."""
-    conv = nn.Conv2d(
-        local.in_channels, local.out_channels, local.kernel_size, local.stride, local.padding, bias=False
-    ).to(memory_format=torch.channels_last)
+    conv = _channels_last(local.to_conv2d())
     x = torch.randn(batch, local.in_channels, *local.input_size)
     steps = {
         "sleepconv": _layer_step(local, x.permute(2, 3, 0, 1).contiguous().permute(2, 3, 0, 1)),
@@ -81,6 +79,10 @@ def layer_steps(local: LocallyConnected2d, batch: int, *, unfold: bool) -> dict[
     if unfold:
         steps["unfold + einsum"] = _layer_step(UnfoldEinsum2d(local), x)
     return steps
+
+
+def _channels_last(model: Any) -> nn.Module:
+    return model.to(memory_format=torch.channels_last)
 
 
 def _layer_step(layer: nn.Module, x: Tensor) -> Step:

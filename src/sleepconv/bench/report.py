@@ -55,14 +55,17 @@ def _machine() -> Record:
         models = [line.split(":")[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
         name = models[0] if models else name
     kernel = native.unavailable() or f"native, {native.instruction_set().name}"
-    return {"processor": name, "threads": torch.get_num_threads(), "torch": torch.__version__, "kernel": kernel}
+    return {
+        "processor": name,
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "kernel": kernel,
+    }
 
 
 def _layer(shape: tuple[int, ...]) -> LocallyConnected2d:
     ins, outs, kernel, stride, side = shape
-    return LocallyConnected2d(
-        ins, outs, kernel, input_size=side, stride=stride, padding=kernel // 2, bias=False
-    )
+    return LocallyConnected2d(ins, outs, kernel, input_size=side, stride=stride, padding=kernel // 2, bias=False)
 
 
 def _layers(rounds: int, batches: list[int]) -> Iterator[Record]:
@@ -109,10 +112,10 @@ def as_markdown(record: Record) -> str:
     lines = [
         "# Speed and memory",
         "",
-        f"{machine['processor']}, {machine['threads']} threads, PyTorch {machine['torch']}, {machine['kernel']} kernel. A large "
-        f"matrix product reaches {record['matrix_product_gflops']:.0f} GFLOP/s. Times are the best of several rounds in",
-        "which the contenders take turns, forward and backward, all with freed memory kept in the process. Below 1: faster",
-        "(smaller) than the peer. `make bench` rebuilds this page.",
+        f"{machine['processor']}, {machine['threads']} threads, PyTorch {machine['torch']}, {machine['kernel']} kernel;",
+        f"a large matrix product reaches {record['matrix_product_gflops']:.0f} GFLOP/s. Times are the best of several",
+        "rounds in which the contenders take turns, forward and backward, all with freed memory kept in the process.",
+        "Below 1: faster (smaller) than the peer. `make bench` rebuilds this page.",
         "",
         *_step_lines(record),
         *_layer_lines(record),
@@ -126,7 +129,10 @@ def _step_lines(record: Record) -> Iterator[str]:
     yield ""
     yield "| | batch | sleepconv | ÷ convolution | ÷ unfold + einsum |"
     yield "|---|---|---|---|---|"
-    for title, rows, key, unit in [("time", record["steps"], "seconds", "s"), ("peak memory", record["memory"], "gigabytes", "GB")]:
+    for title, rows, key, unit in [
+        ("time", record["steps"], "seconds", "s"),
+        ("peak memory", record["memory"], "gigabytes", "GB"),
+    ]:
         for row in rows:
             ours, conv, unfold = (row[key][name] for name in ("sleepconv", "convolution", "unfold + einsum"))
             yield f"| {title} | {row['batch']} | {ours:.2f} {unit} | {ours / conv:.2f} | {ours / unfold:.2f} |"
@@ -163,5 +169,3 @@ def _growth_lines(record: Record) -> Iterator[str]:
     yield "|---|---|---|"
     for row in record["growth"]:
         yield f"| {row['what']} {row['value']} | {row['milliseconds']:.2f} | {row['megabytes']:.1f} |"
-
-

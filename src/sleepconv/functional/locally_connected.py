@@ -87,7 +87,12 @@ def locally_connected3d(
 
 
 def output_size(
-    input_size: Sequence[int], kernel_size: Sizes, *, stride: Sizes = 1, padding: Padding = 0, dilation: Sizes = 1
+    input_size: Sequence[int],
+    kernel_size: Sizes,
+    *,
+    stride: Sizes = 1,
+    padding: Padding = 0,
+    dilation: Sizes = 1,
 ) -> tuple[int, ...]:
     """The size of the output, as for a convolution: ⌊(n + p − d (k − 1) − 1) / s⌋ + 1 per axis, p counting both sides.
 
@@ -142,14 +147,16 @@ def _locally_connected(
         return single.squeeze(0)
     strides, dilations = per_axis("stride", stride, axes), per_axis("dilation", dilation, axes)
     before = _check_shapes(axes, x, weight, strides, padding, dilations, groups)
-    x, weight, bias = _autocast(x, weight, bias)
+    x, weight = _autocast(x), _autocast(weight)
     y = operators.locally_connected(x, weight, strides, before, dilations, groups)
-    return y if bias is None else y + _broadcast_bias(axes, bias, weight)
+    return y if bias is None else y + _broadcast_bias(axes, _autocast(bias), weight)
 
 
 def _check_tensors(axes: int, x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
     if x.dim() not in (axes + 1, axes + 2):
-        raise ValueError(f"the input has {axes + 2} axes (batch, channels and {axes} of space), not shape {tuple(x.shape)}")
+        raise ValueError(
+            f"the input has {axes + 2} axes (batch, channels and {axes} of space), not shape {tuple(x.shape)}"
+        )
     if weight.dim() != 2 * axes + 2:
         raise ValueError(
             f"the weight has {2 * axes + 2} axes (output space, out_channels, in_channels / groups, kernel), "
@@ -157,7 +164,9 @@ def _check_tensors(axes: int, x: Tensor, weight: Tensor, bias: Tensor | None) ->
         )
     tensors = {"input": x, "weight": weight} | ({} if bias is None else {"bias": bias})
     if not all(t.is_floating_point() for t in tensors.values()):
-        raise TypeError(f"locally connected layers compute with real floating-point numbers, not {_said(tensors, 'dtype')}")
+        raise TypeError(
+            f"locally connected layers compute with real floating-point numbers, not {_said(tensors, 'dtype')}"
+        )
     if len({t.device for t in tensors.values()}) > 1:
         raise ValueError(f"all on one device, please, not {_said(tensors, 'device')}; use .to(device)")
     if len({t.dtype for t in tensors.values()}) > 1 and not torch.is_autocast_enabled(x.device.type):
@@ -178,7 +187,11 @@ def _check_shapes(
     groups: int,
 ) -> tuple[int, ...]:
     """Check that the weight fits the input; return the padding before each axis."""
-    have, (out_channels, in_channels), kernel = weight.shape[:axes], weight.shape[axes : axes + 2], weight.shape[-axes:]
+    have, (out_channels, in_channels), kernel = (
+        weight.shape[:axes],
+        weight.shape[axes : axes + 2],
+        weight.shape[-axes:],
+    )
     if prod(weight.shape[axes:]) == 0 or groups < 1 or out_channels % groups:
         raise ValueError(
             f"filters of shape {tuple(weight.shape[axes:])} (out_channels, in_channels / groups, kernel) with "
@@ -193,19 +206,18 @@ def _check_shapes(
     need = output_size(size, tuple(kernel), stride=stride, padding=padding, dilation=dilation)
     if tuple(have) != need:
         raise ValueError(
-            f"the weight covers {tuple(have)} output positions, but an input of size {size} with kernel {tuple(kernel)}, "
-            f"stride={stride}, padding={padding!r}, dilation={dilation} has {need}"
+            f"the weight covers {tuple(have)} output positions, but an input of size {size} with "
+            f"kernel {tuple(kernel)}, stride={stride}, padding={padding!r}, dilation={dilation} has {need}"
         )
     return tuple(side[0] for side in padding_sides(padding, tuple(kernel), stride, dilation))
 
 
-def _autocast(*tensors: Tensor | None) -> tuple[Tensor, ...]:
+def _autocast(tensor: Tensor) -> Tensor:
     """What autocast does to a convolution's arguments: all but float64 to its dtype."""
-    device = tensors[0].device.type
-    if not torch.is_autocast_enabled(device):
-        return tensors
-    dtype = torch.get_autocast_dtype(device)
-    return tuple(t if t is None or t.dtype == torch.float64 else t.to(dtype) for t in tensors)
+    device = tensor.device.type
+    if tensor.dtype == torch.float64 or not torch.is_autocast_enabled(device):
+        return tensor
+    return tensor.to(torch.get_autocast_dtype(device))
 
 
 def _broadcast_bias(axes: int, bias: Tensor, weight: Tensor) -> Tensor:

@@ -132,9 +132,18 @@ def _geometry(
 ) -> Geometry:
     axes = len(stride)
     batch, in_channels, *input_size = x_shape
-    output_size, kernel_size = weight_shape[:axes], weight_shape[-axes:]
-    sizes = [tuple(s) for s in (input_size, output_size, kernel_size, stride, padding, dilation)]
-    return Geometry(batch, in_channels, weight_shape[axes], *sizes, groups)
+    return Geometry(
+        batch,
+        in_channels,
+        weight_shape[axes],
+        tuple(input_size),
+        tuple(weight_shape[:axes]),
+        tuple(weight_shape[-axes:]),
+        tuple(stride),
+        tuple(padding),
+        tuple(dilation),
+        groups,
+    )
 
 
 def _x_shape(grad: Tensor, weight: Tensor, input_size: Sequence[int], groups: int) -> list[int]:

@@ -4,6 +4,8 @@ With activations as (*space, batch, channels), tap u of all filters is a batch (
 the (batch × in) inputs that u looks at and the (in × out) weights of u.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -64,4 +66,5 @@ def _grouped(activations: Tensor, g: Geometry) -> Tensor:
 
 def _tap(weight: Tensor, seeing: tuple[slice, ...], tap: Axes, g: Geometry) -> Tensor:
     """A view (*space, groups, out, in) of one tap of the filters at these positions."""
-    return weight[(*seeing, slice(None), slice(None), *tap)].unflatten(len(seeing), (g.groups, -1))
+    places: tuple[Any, ...] = (*seeing, slice(None), slice(None), *tap)
+    return weight[places].unflatten(len(seeing), (g.groups, -1))

@@ -51,7 +51,10 @@ class Geometry:
     @cached_property
     def taps(self) -> list[Axes]:
         """The places of a filter: (0, 0), (0, 1), … in two dimensions."""
-        return [tuple(i) for i in torch.cartesian_prod(*map(torch.arange, self.kernel_size)).view(-1, len(self.stride)).tolist()]
+        return [
+            tuple(i)
+            for i in torch.cartesian_prod(*map(torch.arange, self.kernel_size)).view(-1, len(self.stride)).tolist()
+        ]
 
 
 def position_major(x: Tensor) -> Tensor:

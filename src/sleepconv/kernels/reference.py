@@ -1,6 +1,7 @@
 """The layer as one would write it on paper: a loop over positions. Slow, and easy to check by eye."""
 
 from itertools import product
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ def forward(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
         window = _window(padded, position, geometry)
         for group in range(geometry.groups):
             ins, outs = _channels(group, geometry)
-            y[:, outs, *position] = torch.einsum("bc...,oc...->bo", window[:, ins], weight[position][outs])
+            y[_at(outs, position)] = torch.einsum("bc...,oc...->bo", window[:, ins], weight[position][outs])
     return y
 
 
@@ -28,7 +29,7 @@ def input_gradient(grad: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
         window = _window(padded, position, geometry)
         for group in range(geometry.groups):
             ins, outs = _channels(group, geometry)
-            window[:, ins] += torch.einsum("bo,oc...->bc...", grad[:, outs, *position], weight[position][outs])
+            window[:, ins] += torch.einsum("bo,oc...->bc...", grad[_at(outs, position)], weight[position][outs])
     inside = [slice(p, p + n) for p, n in zip(geometry.padding, geometry.input_size, strict=True)]
     return _ordered_zeros(grad, geometry.x_shape).copy_(padded[:, :, *inside])
 
@@ -41,7 +42,7 @@ def weight_gradient(x: Tensor, grad: Tensor, geometry: Geometry) -> Tensor:
         window = _window(padded, position, geometry)
         for group in range(geometry.groups):
             ins, outs = _channels(group, geometry)
-            dw[position][outs] = torch.einsum("bc...,bo->oc...", window[:, ins], grad[:, outs, *position])
+            dw[position][outs] = torch.einsum("bc...,bo->oc...", window[:, ins], grad[_at(outs, position)])
     return dw
 
 
@@ -65,6 +66,10 @@ def _window(padded: Tensor, position: tuple[int, ...], g: Geometry) -> Tensor:
 def _channels(group: int, g: Geometry) -> tuple[slice, slice]:
     ins, outs = g.in_channels // g.groups, g.out_channels // g.groups
     return slice(group * ins, (group + 1) * ins), slice(group * outs, (group + 1) * outs)
+
+
+def _at(channels: slice, position: tuple[int, ...]) -> tuple[Any, ...]:
+    return (slice(None), channels, *position)
 
 
 def _ordered_zeros(like: Tensor, shape: tuple[int, ...]) -> Tensor:

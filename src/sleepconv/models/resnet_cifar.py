@@ -14,7 +14,9 @@ class ResNetCIFAR(nn.Module):
         self.norm1 = nn.BatchNorm2d(16)
         self.relu = nn.ReLU(inplace=True)
         self.stages = nn.Sequential(
-            stage(16, 16, blocks=3, stride=1), stage(16, 32, blocks=3, stride=2), stage(32, 64, blocks=3, stride=2)
+            stage(16, 16, blocks=3, stride=1),
+            stage(16, 32, blocks=3, stride=2),
+            stage(32, 64, blocks=3, stride=2),
         )
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.classifier = nn.Linear(64, num_classes)

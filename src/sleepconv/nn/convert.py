@@ -57,8 +57,8 @@ def to_locally_connected(
 
     >>> conv = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, stride=2))
     >>> local = to_locally_connected(conv, torch.randn(1, 3, 16, 16))
-    >>> [type(layer).__name__ for layer in local]
-    ['LocallyConnected2d', 'ReLU', 'LocallyConnected2d']
+    >>> local[2].weight.shape
+    torch.Size([7, 7, 8, 8, 3, 3])
     """
     if keep_first < 0:
         raise ValueError(f"keep_first is the number of convolutions to keep, 0 or more, not {keep_first}")
@@ -67,7 +67,6 @@ def to_locally_connected(
     model = model if inplace else copy.deepcopy(model)
     visits = visit_convolutions(model, sample_input)
     chosen = [visit for visit in visits.values() if visit.sizes][keep_first:]
-    chosen.sort(key=lambda visit: visit.first_call)
     check_convertible(model, chosen)
     _warn_of_what_stays(model, visits, bool(chosen))
     replacements = {visit.module: _local(visit, copy_weights) for visit in chosen}
@@ -113,8 +112,13 @@ def _replace(model: nn.Module, replacements: dict[nn.Module, Any]) -> nn.Module:
 
 def _warn_of_what_stays(model: nn.Module, visits: dict[str, Visit], converting: bool) -> None:
     unreached = [name for name, visit in visits.items() if not visit.sizes]
-    transposed = [name for name, module in model.named_modules() if isinstance(module, nn.modules.conv._ConvTransposeNd)]
-    for names, why in [(unreached, "was not reached by the sample input"), (transposed, "is a transposed convolution")]:
+    transposed = [
+        name for name, module in model.named_modules() if isinstance(module, nn.modules.conv._ConvTransposeNd)
+    ]
+    for names, why in [
+        (unreached, "was not reached by the sample input"),
+        (transposed, "is a transposed convolution"),
+    ]:
         if names:
             warnings.warn(f"left as it is, since it {why}: {', '.join(names)}", UserWarning, stacklevel=3)
     if not converting:

@@ -51,7 +51,7 @@ def check_convertible(model: nn.Module, visits: list[Visit]) -> None:
 
 
 def _problem(visit: Visit, owners: Counter[int]) -> str | None:
-    conv = visit.module
+    conv: Any = visit.module
     if len(visit.sizes) > 1:
         sizes = " and ".join(map(str, sorted(visit.sizes)))
         return f"it is used with inputs of different sizes, {sizes}; use a module of its own for each size"

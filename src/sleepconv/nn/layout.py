@@ -1,7 +1,7 @@
 """Equals of PyTorch's modules that keep the memory layout of locally connected layers.
 
-Responses of locally connected layers lie in memory as (height, width, batch, channels). Most of PyTorch's operations keep
-that; these modules take care where it would be lost, at the cost of a copy in every further layer.
+Responses of locally connected layers lie in memory as (height, width, batch, channels). Most of PyTorch's operations
+keep that; these modules take care where it would be lost, at the cost of a copy in every further layer.
 """
 
 from typing import Any

@@ -27,7 +27,7 @@ class LocallyConnected(nn.Module):
     """What the one-, two- and three-dimensional layers have in common; see ``LocallyConnected2d``."""
 
     axes: ClassVar[int]
-    convolution: ClassVar[type[nn.Module]]
+    convolution: ClassVar[Any]
     function: ClassVar[Callable[..., Tensor]]
 
     def __init__(
@@ -66,7 +66,11 @@ class LocallyConnected(nn.Module):
         self.dilation = per_axis("dilation", dilation, axes)
         self.padding_mode = padding_mode
         self.output_size = output_size(
-            self.input_size, self.kernel_size, stride=self.stride, padding=self.padding, dilation=self.dilation
+            self.input_size,
+            self.kernel_size,
+            stride=self.stride,
+            padding=self.padding,
+            dilation=self.dilation,
         )
         self.init_noise = init_noise
         filter_shape = (out_channels, in_channels // groups, *self.kernel_size)
@@ -136,32 +140,32 @@ class LocallyConnected(nn.Module):
         return text + ("" if self.padding_mode == "zeros" else f", padding_mode={self.padding_mode!r}")
 
     @classmethod
-    def _from_convolution(cls, conv: nn.Module, input_size: Sizes) -> Self:
+    def _from_convolution(cls, conv: Any, input_size: Sizes) -> Self:
         if not isinstance(conv, cls.convolution):
             raise TypeError(f"expected a {cls.convolution.__name__}, got a {type(conv).__name__}")
         names = ("stride", "padding", "dilation", "groups", "padding_mode")
         options: dict[str, Any] = {name: getattr(conv, name) for name in names}
-        weight: Tensor = conv.weight  # type: ignore[assignment]
-        options |= {"bias": conv.bias is not None, "device": weight.device, "dtype": weight.dtype}
+        options |= {"bias": conv.bias is not None, "device": "meta", "dtype": conv.weight.dtype}
         layer = cls(conv.in_channels, conv.out_channels, conv.kernel_size, input_size=input_size, **options)
+        layer = layer.to_empty(device=conv.weight.device)
         with torch.no_grad():
-            layer.weight.copy_(weight)
+            layer.weight.copy_(conv.weight)
             if layer.bias is not None:
                 layer.bias.copy_(conv.bias)
-        layer.weight.requires_grad_(weight.requires_grad)
+        layer.weight.requires_grad_(conv.weight.requires_grad)
         return layer.train(conv.training)
 
     @torch.no_grad()
-    def _to_convolution(self) -> nn.Module:
+    def _to_convolution(self) -> Any:
         names = ("kernel_size", "stride", "padding", "dilation", "groups", "padding_mode")
         options: dict[str, Any] = {name: getattr(self, name) for name in names}
         options |= {"bias": self.bias is not None, "device": self.weight.device, "dtype": self.weight.dtype}
         conv = self.convolution(self.in_channels, self.out_channels, **options)
         space = tuple(range(self.axes))
-        conv.weight.copy_(self.weight.mean(space))  # type: ignore[operator]
+        conv.weight.copy_(self.weight.mean(space))
         if self.bias is not None:
-            conv.bias.copy_(self.bias.flatten(1).mean(1) if self.bias.dim() > 1 else self.bias)  # type: ignore[operator]
-        conv.weight.requires_grad_(self.weight.requires_grad)  # type: ignore[operator]
+            conv.bias.copy_(self.bias.flatten(1).mean(1) if self.bias.dim() > 1 else self.bias)
+        conv.weight.requires_grad_(self.weight.requires_grad)
         return conv.train(self.training)
 
 
@@ -181,7 +185,7 @@ class LocallyConnected1d(LocallyConnected):
 
     def to_conv1d(self) -> nn.Conv1d:
         """The convolution with the mean filter."""
-        return self._to_convolution()  # type: ignore[return-value]
+        return self._to_convolution()
 
 
 class LocallyConnected2d(LocallyConnected):
@@ -229,7 +233,7 @@ class LocallyConnected2d(LocallyConnected):
 
     def to_conv2d(self) -> nn.Conv2d:
         """The convolution with the mean filter."""
-        return self._to_convolution()  # type: ignore[return-value]
+        return self._to_convolution()
 
 
 class LocallyConnected3d(LocallyConnected):
@@ -248,4 +252,4 @@ class LocallyConnected3d(LocallyConnected):
 
     def to_conv3d(self) -> nn.Conv3d:
         """The convolution with the mean filter."""
-        return self._to_convolution()  # type: ignore[return-value]
+        return self._to_convolution()

@@ -35,7 +35,7 @@ _Triple = ctypes.c_int64 * 3
 
 
 class _Geometry(ctypes.Structure):
-    _fields_ = [  # noqa: RUF012 — ctypes' own way
+    _fields_ = [
         *[(name, ctypes.c_int64) for name in ("batch", "in_channels", "out_channels", "groups")],
         *[(n, _Triple) for n in ("in_size", "out_size", "kernel", "stride", "padding", "dilation")],
     ]

@@ -1,0 +1,250 @@
+"""Conversion of whole models."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.utils import parametrizations
+
+import sleepconv
+from sleepconv import NothingConvertedWarning, to_convolutional, to_locally_connected
+from sleepconv.nn import LocallyConnected, LocallyConnected2d
+
+
+def local_layers(model):
+    return [name for name, module in model.named_modules() if isinstance(module, LocallyConnected)]
+
+
+class Small(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(3, 6, 3, padding=1)
+        self.norm = nn.BatchNorm2d(6)
+        self.second = nn.Conv2d(6, 6, 3, stride=2, padding=1, groups=2, padding_mode="reflect")
+        self.head = nn.Linear(6, 4)
+
+    def forward(self, x):
+        x = F.relu(self.norm(self.first(x)))
+        return self.head(self.second(x).mean((2, 3)))
+
+
+def test_a_locally_connected_resnet20_with_copied_weights_gives_the_convolutional_networks_logits():
+    conv = sleepconv.models.resnet20()
+    x = torch.randn(4, 3, 32, 32)
+    for _ in range(2):
+        conv(x)  # running statistics away from their start
+    local = to_locally_connected(conv, x, copy_weights=True)
+    assert len(local_layers(local)) == 21
+    torch.testing.assert_close(local(x), conv(x), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(local.eval()(x), conv.eval()(x), rtol=1e-4, atol=1e-4)
+
+
+def test_gradients_of_a_converted_network_sum_to_the_convolutions():
+    conv = sleepconv.models.resnet20().double()
+    x = torch.randn(3, 3, 32, 32, dtype=torch.float64)
+    local = to_locally_connected(conv, x[:1], copy_weights=True)
+    for model in (conv, local):
+        model(x).square().sum().backward()
+    ours, theirs = dict(local.named_parameters()), dict(conv.named_parameters())
+    for name, parameter in theirs.items():
+        grad = ours[name].grad.sum((0, 1)) if ours[name].dim() == 6 else ours[name].grad
+        torch.testing.assert_close(grad, parameter.grad)
+
+
+def test_the_original_its_statistics_its_mode_and_the_random_state_stay_as_they_were():
+    model = Small().train()
+    model.norm.eval()
+    x = torch.randn(2, 3, 8, 8)
+    before, state = copy.deepcopy(model.state_dict()), torch.get_rng_state()
+    local = to_locally_connected(model, x, copy_weights=True)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(a, b) for a, b in zip(before.values(), model.state_dict().values(), strict=True))
+    assert not local_layers(model)
+    assert local.training
+    assert not local.norm.training
+    assert local.norm.num_batches_tracked == 0
+    assert isinstance(local.norm, nn.BatchNorm2d)
+    assert local.state_dict().keys() == model.state_dict().keys()
+
+
+def test_keep_first_keeps_the_convolution_that_runs_first():
+    class Reversed(Small):
+        def __init__(self):
+            super().__init__()
+            self._modules["second"], self._modules["first"] = (
+                self._modules.pop("second"),
+                self._modules.pop("first"),
+            )
+
+    local = to_locally_connected(Reversed(), torch.randn(2, 3, 8, 8), keep_first=1)
+    assert local_layers(local) == ["second"]
+
+
+def test_fresh_weights_differ_between_neurons_and_copied_ones_do_not():
+    model, x = Small(), torch.randn(2, 3, 8, 8)
+    fresh, copied = (to_locally_connected(model, x, copy_weights=c).first.weight for c in (False, True))
+    assert not torch.equal(fresh[0, 0], fresh[3, 4])
+    assert torch.equal(copied[0, 0], copied[3, 4])
+
+
+def test_a_bare_convolution_becomes_a_layer():
+    conv = nn.Conv2d(3, 4, 3)
+    local = to_locally_connected(conv, torch.randn(1, 3, 6, 6), copy_weights=True)
+    assert isinstance(local, LocallyConnected2d)
+    x = torch.randn(2, 3, 6, 6)
+    torch.testing.assert_close(local(x), conv(x))
+
+
+def test_a_module_used_twice_stays_one_module_if_the_sizes_agree_and_is_named_if_not():
+    conv = nn.Conv2d(3, 3, 3, padding=1)
+    local = to_locally_connected(nn.Sequential(conv, nn.ReLU(), conv), torch.randn(1, 3, 6, 6))
+    assert local[0] is local[2]
+    with pytest.raises(ValueError, match=r"^0 cannot.*\(3, 3\) and \(6, 6\)"):
+        to_locally_connected(nn.Sequential(conv, nn.MaxPool2d(2), conv), torch.randn(1, 3, 6, 6))
+
+
+def test_in_place_changes_the_model_itself():
+    model = Small()
+    assert to_locally_connected(model, torch.randn(1, 3, 8, 8), inplace=True) is model
+    assert local_layers(model) == ["first", "second"]
+
+
+def test_a_model_without_convolutions_comes_back_with_a_warning():
+    with pytest.warns(NothingConvertedWarning):
+        to_locally_connected(nn.Linear(3, 3), torch.randn(1, 3))
+    with pytest.warns(NothingConvertedWarning):
+        to_locally_connected(Small(), torch.randn(1, 3, 8, 8), keep_first=2)
+    with pytest.warns(NothingConvertedWarning):
+        to_convolutional(nn.Linear(3, 3))
+
+
+def test_a_convolution_that_the_sample_does_not_reach_is_named():
+    model = Small()
+    model.unused = nn.Conv2d(3, 3, 1)
+    with pytest.warns(UserWarning, match="not reached.*unused"):
+        to_locally_connected(model, torch.randn(1, 3, 8, 8))
+
+
+def test_an_auxiliary_head_that_only_runs_in_training_is_converted_too():
+    class WithHead(Small):
+        def __init__(self):
+            super().__init__()
+            self.auxiliary = nn.Conv2d(3, 4, 3)
+
+        def forward(self, x):
+            y = super().forward(x)
+            return (y, self.auxiliary(x)) if self.training else y
+
+    model = WithHead()
+    statistics = model.norm.running_mean.clone()
+    local = to_locally_connected(model, torch.randn(2, 3, 8, 8))
+    assert "auxiliary" in local_layers(local)
+    assert torch.equal(local.norm.running_mean, statistics)
+
+
+def test_tied_parametrized_overridden_and_directly_used_convolutions_are_refused_by_name():
+    x = torch.randn(1, 3, 6, 6)
+    tied = nn.Sequential(nn.Conv2d(3, 3, 3), nn.Conv2d(3, 3, 3))
+    tied[1].weight = tied[0].weight
+    with pytest.raises(ValueError, match="0 cannot.*tied"):
+        to_locally_connected(tied, x)
+    for norm in (parametrizations.weight_norm, parametrizations.spectral_norm, nn.utils.spectral_norm):
+        with pytest.raises(ValueError, match="0 cannot.*parametrized"):
+            to_locally_connected(nn.Sequential(norm(nn.Conv2d(3, 3, 3))), x)
+
+    class Standardised(nn.Conv2d):
+        def forward(self, x):
+            return F.conv2d(x, self.weight - self.weight.mean())
+
+    with pytest.raises(ValueError, match="0 cannot.*Standardised computes in a way of its own"):
+        to_locally_connected(nn.Sequential(Standardised(3, 3, 3)), x)
+
+    class Direct(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 3, 3, padding=1)
+
+        def forward(self, x):
+            return F.conv2d(self.conv(x), self.conv.weight)
+
+    with pytest.raises(ValueError, match="conv cannot.*used directly"):
+        to_locally_connected(Direct(), x)
+
+
+def test_a_parameter_used_through_the_functional_interface_is_named():
+    class Functional(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 3, 3)
+            self.kernel = nn.Parameter(torch.randn(3, 3, 3, 3))
+
+        def forward(self, x):
+            return F.conv2d(self.conv(x), self.kernel)
+
+    with pytest.warns(UserWarning, match="directly through conv2d: kernel"):
+        to_locally_connected(Functional(), torch.randn(1, 3, 8, 8))
+
+
+def test_a_model_that_views_its_responses_still_works():
+    class Viewing(Small):
+        def forward(self, x):
+            return self.first(x).view(x.shape[0], -1)
+
+    model = Viewing()
+    x = torch.randn(2, 3, 8, 8)
+    with pytest.warns(UserWarning, match="not reached.*second"):
+        local = to_locally_connected(model, x, copy_weights=True)
+    torch.testing.assert_close(local(x), model(x))
+
+
+def test_operations_in_place_after_batch_norm_are_differentiated_right():
+    class InPlace(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.norm, self.relu = (
+                nn.Conv2d(3, 3, 3, padding=1),
+                nn.BatchNorm2d(3),
+                nn.ReLU(inplace=True),
+            )
+
+        def forward(self, x):
+            y = self.norm(self.conv(x))
+            y += x
+            return self.relu(y).square().mean((2, 3))
+
+    model = InPlace().double()
+    x = torch.randn(4, 3, 5, 5, dtype=torch.float64, requires_grad=True)
+    local = to_locally_connected(model, x, copy_weights=True)
+    grads = [torch.autograd.grad(m(x).sum(), (x, m.norm.weight)) for m in (model, local)]
+    for ours, theirs in zip(*grads, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_forward_hooks_move_to_the_new_layer():
+    model, seen = Small(), []
+    model.first.register_forward_hook(lambda module, inputs, output: seen.append(type(module)))
+    to_locally_connected(model, torch.randn(1, 3, 8, 8))(torch.randn(1, 3, 8, 8))
+    assert seen[-1] is LocallyConnected2d
+
+
+def test_to_convolutional_goes_back():
+    model, x = Small().eval(), torch.randn(2, 3, 8, 8)
+    back = to_convolutional(to_locally_connected(model, x, copy_weights=True))
+    assert repr(back) == repr(model)
+    torch.testing.assert_close(back(x), model(x))
+    assert type(back.norm) is nn.BatchNorm2d
+
+
+def test_a_converted_network_compiles_as_one_graph():
+    model, x = Small(), torch.randn(2, 3, 8, 8)
+    local = to_locally_connected(model, x)
+    torch.testing.assert_close(torch.compile(local, fullgraph=True)(x), local(x))
+
+
+def test_wrapped_models_and_negative_counts_are_refused():
+    with pytest.raises(TypeError, match="before it becomes a DataParallel"):
+        to_locally_connected(nn.DataParallel(Small()), torch.randn(1, 3, 8, 8))
+    with pytest.raises(ValueError, match="keep_first"):
+        to_locally_connected(Small(), torch.randn(1, 3, 8, 8), keep_first=-1)
