@@ -50,9 +50,7 @@ def _bench(options: argparse.Namespace) -> int:
 def _add_figure(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     verb = verbs.add_parser("figure", help="draw a figure of the paper from its record, simulated if need be")
     verb.add_argument("name", choices=["4a", "4b", "5a", "5b", "4-noise"], help="which figure")
-    verb.add_argument(
-        "--out", metavar="DIR", default=".", help="where records and figures go (default: here)"
-    )
+    verb.add_argument("--out", metavar="DIR", default=".", help="where records and figures go (default: here)")
     verb.add_argument("--seed", type=int, default=0, metavar="N", help="of the simulation (default: 0)")
     verb.set_defaults(run=_figure)
 

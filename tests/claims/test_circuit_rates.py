@@ -12,9 +12,7 @@ def test_steady_rates_are_those_of_equation_9(inhibition):
     rates, inhibitory = euler_rates(drive, steps=1500, constants=CircuitConstants(inhibition=inhibition))
     expected = rate_fixed_point(drive, inhibition=inhibition, bias=1.0)
     torch.testing.assert_close(rates[-1], expected, rtol=0, atol=1e-6)
-    torch.testing.assert_close(
-        inhibitory[-1], drive.mean(dim=-1, keepdim=True) / (1 + inhibition), rtol=0, atol=1e-6
-    )
+    torch.testing.assert_close(inhibitory[-1], drive.mean(dim=-1, keepdim=True) / (1 + inhibition), rtol=0, atol=1e-6)
 
 
 def test_strong_inhibition_leaves_bias_plus_the_difference_from_the_mean():

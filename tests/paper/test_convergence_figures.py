@@ -14,9 +14,7 @@ SMALL = {
     "hebbian-biased": Convergence(
         "hebbian", steps=30, inhibition=10.0, input_mean=0.0, kernel_sizes=(2,), runs=2, neurons=5
     ),
-    "circuit": Convergence(
-        "circuit", steps=5, inhibition=10.0, input_mean=0.0, kernel_sizes=(2,), runs=2, neurons=5
-    ),
+    "circuit": Convergence("circuit", steps=5, inhibition=10.0, input_mean=0.0, kernel_sizes=(2,), runs=2, neurons=5),
     "hebbian-noisy": NoisyConvergence(steps=50, runs=2, neurons=5),
 }
 

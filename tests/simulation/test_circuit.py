@@ -44,9 +44,7 @@ def test_whole_presentations_equal_the_circuit_simulated_step_by_step(constants)
 
     for g in range(grids):
         for c in range(channels):
-            expected = simulate_step_by_step(
-                weight[g, :, c], patterns[:, g], learning_rates, decay[g], constants
-            )
+            expected = simulate_step_by_step(weight[g, :, c], patterns[:, g], learning_rates, decay[g], constants)
             torch.testing.assert_close(state.weight[g, :, c], expected[0], rtol=1e-12, atol=1e-12)
             rates = constants.bias + state.above_bias[g, :, c]
             torch.testing.assert_close(rates, expected[1], rtol=1e-12, atol=1e-12)

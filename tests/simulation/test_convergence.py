@@ -23,9 +23,7 @@ def test_the_ideal_rule_ends_where_it_is_known_to_end(kernel_size):
 
 
 def test_the_circuit_follows_the_course_that_the_paper_describes():
-    setup = Convergence(
-        "circuit", steps=2000, inhibition=10.0, input_mean=0.0, kernel_sizes=(3,), decays=(0.01,)
-    )
+    setup = Convergence("circuit", steps=2000, inhibition=10.0, input_mean=0.0, kernel_sizes=(3,), decays=(0.01,))
     course = mean_course(setup.curves()[0])
     assert {step: course[step] for step in CIRCUIT if step in course} == {
         step: pytest.approx(value, abs=0.2) for step, value in CIRCUIT.items() if step in course
@@ -34,9 +32,7 @@ def test_the_circuit_follows_the_course_that_the_paper_describes():
 
 
 def test_the_circuit_reports_its_negative_rates():
-    setup = Convergence(
-        "circuit", steps=300, inhibition=10.0, input_mean=0.0, kernel_sizes=(9,), decays=(0.01,)
-    )
+    setup = Convergence("circuit", steps=300, inhibition=10.0, input_mean=0.0, kernel_sizes=(9,), decays=(0.01,))
     shares = setup.curves()[0]["negative_rates"]
     assert shares[0] == 0
     assert 0.05 < np.mean(shares[1:]) < 0.6
@@ -45,10 +41,7 @@ def test_the_circuit_reports_its_negative_rates():
 def test_a_seed_gives_the_same_curves_again_and_another_seed_others():
     setup = Convergence("hebbian", steps=20, kernel_sizes=(2,), runs=2, neurons=5)
     assert setup.curves() == setup.curves()
-    assert (
-        setup.curves()
-        != Convergence("hebbian", steps=20, kernel_sizes=(2,), runs=2, neurons=5, seed=1).curves()
-    )
+    assert setup.curves() != Convergence("hebbian", steps=20, kernel_sizes=(2,), runs=2, neurons=5, seed=1).curves()
 
 
 def test_progress_is_told_once_per_sample():

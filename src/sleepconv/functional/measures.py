@@ -34,9 +34,7 @@ def weight_snr(
         return _snr_of_one_set(weight)
     neurons = neurons_per_grid(weight, grids)
     if int(neurons.max()) < 2:
-        raise ValueError(
-            f"every grid has one neuron ({grids.numel()} in all): there is no variance within grids"
-        )
+        raise ValueError(f"every grid has one neuron ({grids.numel()} in all): there is no variance within grids")
     ratios = [
         _snr_of_grid([weight[index] for index in indices], grids.dim())
         for grid, indices in grid_indices(grids)

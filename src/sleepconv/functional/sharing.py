@@ -40,9 +40,7 @@ def share_weights_(
     corner = _repeated_corner(grids)
     if corner is not None:
         flat = weight.flatten(start_dim=grids.dim()) if weight.is_contiguous() else weight
-        for (index, total), number in zip(
-            _lattice_sums(flat, corner.shape), corner.flatten().tolist(), strict=True
-        ):
+        for (index, total), number in zip(_lattice_sums(flat, corner.shape), corner.flatten().tolist(), strict=True):
             flat[index].copy_(total.div_(count[number]))
         return weight
     sums, _ = grid_sums(weight, grids)
@@ -68,9 +66,7 @@ def grid_sums(
     sums = weight.new_zeros((len(neurons), *weight.shape[grids.dim() :]), dtype=dtype)
     corner = _repeated_corner(grids)
     if corner is not None:
-        for grid, (_, total) in zip(
-            corner.flatten().tolist(), _lattice_sums(weight, corner.shape), strict=True
-        ):
+        for grid, (_, total) in zip(corner.flatten().tolist(), _lattice_sums(weight, corner.shape), strict=True):
             sums[grid] = total
     else:
         for grid, indices in grid_indices(grids):
@@ -143,9 +139,7 @@ def hebbian_step_(
         seen, layout, axis = (patterns[:, None] + noise).flatten(0, 1), (grids, neurons, -1, channels), 1
     responses = torch.bmm(seen, weight.reshape(len(seen), -1, inputs).mT)
     by_neuron = responses.view(layout)
-    by_neuron -= by_neuron.mean(dim=axis, keepdim=True) * (
-        1 if inhibition is None else inhibition / (1 + inhibition)
-    )
+    by_neuron -= by_neuron.mean(dim=axis, keepdim=True) * (1 if inhibition is None else inhibition / (1 + inhibition))
     pull = torch.bmm(responses.mT, seen / seen.shape[1]).view(weight.shape)
     velocity.mul_(momentum).add_(pull).addcmul_(gamma, weight).addcmul_(gamma, initial, value=-1)
     return weight.sub_(velocity, alpha=rate)
@@ -168,9 +162,7 @@ def _repeated_corner(grids: Tensor) -> Tensor | None:
     for axis, size in enumerate(grids.shape):
         line = grids[tuple(slice(None) if a == axis else 0 for a in range(grids.dim()))].tolist()
         spacing = line.index(line[0], 1) if line[0] in line[1:] else size
-        if not torch.equal(
-            grids.narrow(axis, 0, size - spacing), grids.narrow(axis, spacing, size - spacing)
-        ):
+        if not torch.equal(grids.narrow(axis, 0, size - spacing), grids.narrow(axis, spacing, size - spacing)):
             return None
         corner = corner.narrow(axis, 0, spacing)
     return corner if len(set(corner.flatten().tolist())) == corner.numel() else None
@@ -193,16 +185,11 @@ def grid_indices(grids: Int64[Tensor, "*positions"]) -> Iterator[tuple[int, list
         for number in grids.unique().tolist():
             yield (
                 number,
-                [
-                    tuple(slice(p, p + 1) for p in position)
-                    for position in (grids == number).nonzero().tolist()
-                ],
+                [tuple(slice(p, p + 1) for p in position) for position in (grids == number).nonzero().tolist()],
             )
 
 
-def _lattice_sums(
-    weight: Tensor, spacing: Sequence[int], index: Index = ()
-) -> Iterator[tuple[Index, Tensor]]:
+def _lattice_sums(weight: Tensor, spacing: Sequence[int], index: Index = ()) -> Iterator[tuple[Index, Tensor]]:
     """Yield each grid's index and the sum of its filters, in the order of the lattice's corner.
 
     Rows are added before columns: this reads the weights once and in long runs, and what is done to a

@@ -148,9 +148,7 @@ def _draw_snr(axes: Axes, record: Record, *, theory: str) -> None:
         }
         runs = _numbers(curve["negative_log_snr"])
         axes.plot(curve["steps"], runs.mean(axis=0), lw=1.4, **style)
-        axes.fill_between(
-            curve["steps"], runs.min(axis=0), runs.max(axis=0), color=style["color"], alpha=0.1, lw=0
-        )
+        axes.fill_between(curve["steps"], runs.min(axis=0), runs.max(axis=0), color=style["color"], alpha=0.1, lw=0)
     axes.set_ylabel(r"$-\log\,\mathrm{SNR}_w$")
     axes.set_xlim(0, record["curves"][0]["steps"][-1])
     _draw_theory(axes, record, theory)
@@ -160,9 +158,7 @@ def _draw_snr(axes: Axes, record: Record, *, theory: str) -> None:
 def _draw_theory(axes: Axes, record: Record, theory: str) -> None:
     """Draw one line per decay (those of the kernel sizes nearly coincide), and name it at the right."""
     decays, curves = record["setup"]["decays"], record["curves"]
-    ends = {
-        d: float(np.mean([float(c["theory"][theory]) for c in curves if c["decay"] == d])) for d in decays
-    }
+    ends = {d: float(np.mean([float(c["theory"][theory]) for c in curves if c["decay"] == d])) for d in decays}
     bottom, top = axes.get_ylim()
     height = top
     for decay in sorted((d for d in decays if np.isfinite(ends[d])), key=lambda d: -ends[d]):
@@ -177,9 +173,7 @@ def _snr_legend(axes: Axes, sizes: list[int], decays: list[float]) -> None:
     from matplotlib.lines import Line2D
 
     handles = [Line2D([], [], color=c, label=f"γ = {d:g}") for c, d in zip(COLOURS, decays, strict=False)]
-    handles += [
-        Line2D([], [], color="0.35", ls=s, label=f"k = {k}") for s, k in zip(DASHES, sizes, strict=False)
-    ]
+    handles += [Line2D([], [], color="0.35", ls=s, label=f"k = {k}") for s, k in zip(DASHES, sizes, strict=False)]
     handles.append(Line2D([], [], color="black", ls=THEORY_DASH, lw=0.9, label="theory"))
     axes.legend(handles=handles, ncols=3, loc="upper right", fontsize=8, handlelength=2.4, columnspacing=1.2)
 
@@ -187,9 +181,7 @@ def _snr_legend(axes: Axes, sizes: list[int], decays: list[float]) -> None:
 def _draw_errors(axes: Axes, record: Record) -> None:
     for colour, curve in zip(COLOURS, record["curves"], strict=False):
         steps = np.array(curve["steps"])[1:]
-        axes.loglog(
-            steps, _numbers(curve["error"]).mean(axis=0)[1:], color=colour, label=f"σ = {curve['noise']:g}"
-        )
+        axes.loglog(steps, _numbers(curve["error"]).mean(axis=0)[1:], color=colour, label=f"σ = {curve['noise']:g}")
         axes.loglog(steps, _numbers(curve["bound"])[1:], color=colour, ls=":", lw=1.2)
         if float(curve["floor"]) > 0:
             axes.axhline(float(curve["floor"]), color=colour, ls=THEORY_DASH, lw=0.9)
@@ -207,11 +199,7 @@ def _draw_errors(axes: Axes, record: Record) -> None:
 
 def _negative_rates(record: Record) -> str:
     """Say how many rates were below zero: the circuit of Eq. 8 does not forbid it."""
-    shares = [
-        np.mean(_numbers(curve["negative_rates"])[1:])
-        for curve in record["curves"]
-        if "negative_rates" in curve
-    ]
+    shares = [np.mean(_numbers(curve["negative_rates"])[1:]) for curve in record["curves"] if "negative_rates" in curve]
     if not shares:
         return ""
     return f"Rates below zero at the end of a presentation: {min(shares):.1%} to {max(shares):.1%} by curve."

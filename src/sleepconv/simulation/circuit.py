@@ -43,9 +43,7 @@ class CircuitConstants:
                 f"tau_ms={self.tau_ms}: inhibition must not be negative, step_ms between 0 and {longest:.3g}"
             )
         if self.steps < 1:
-            raise ValueError(
-                f"presentation_ms={self.presentation_ms} is shorter than a step of {self.step_ms} ms"
-            )
+            raise ValueError(f"presentation_ms={self.presentation_ms} is shorter than a step of {self.step_ms} ms")
 
     @property
     def steps(self) -> int:
@@ -157,9 +155,7 @@ def presentation_maps(
     carry = squared_norm.new_zeros((2, 2, *squared_norm.shape))
     carry[0, 0], carry[1, 1] = 1, 1
     # The inhibitory neuron acts on the mean only: differences from it move as if there were no inhibition.
-    inhibition = (
-        torch.tensor([0, constants.inhibition]).to(squared_norm).reshape(2, *[1] * squared_norm.dim())
-    )
+    inhibition = torch.tensor([0, constants.inhibition]).to(squared_norm).reshape(2, *[1] * squared_norm.dim())
     for rate in learning_rates.unsqueeze(-2).unbind(dim=-1):
         drive = weight * squared_norm
         drive[2:4] += carry[0].unsqueeze(1)
@@ -175,9 +171,7 @@ def presentation_maps(
     return PresentationMaps(motion, carry.movedim((0, 1), (-2, -1)))
 
 
-def present_(
-    state: CircuitState, pattern: Float[Tensor, "grids inputs"], maps: PresentationMaps
-) -> CircuitState:
+def present_(state: CircuitState, pattern: Float[Tensor, "grids inputs"], maps: PresentationMaps) -> CircuitState:
     """Show the circuit one input for one presentation, in place; rates are carried over from the last one.
 
     >>> state = CircuitState.at_rest(torch.tensor([1.0, 3.0], dtype=torch.float64).reshape(1, 2, 1, 1))

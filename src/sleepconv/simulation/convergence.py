@@ -112,16 +112,12 @@ def _curves_of_one_size(setup: Convergence, kernel_size: int, advance: Callable[
     return curves
 
 
-def _theory(
-    setup: Convergence, initial: Float[Tensor, "runs neurons inputs"], decay: float
-) -> dict[str, float]:
+def _theory(setup: Convergence, initial: Float[Tensor, "runs neurons inputs"], decay: float) -> dict[str, float]:
     """Return −log SNR at the fixed points, exact for the inputs' true covariance, averaged over runs."""
     covariance = torch.eye(initial.shape[-1], dtype=torch.float64) + setup.input_mean**2
 
     def average(inhibition: float | None) -> float:
-        ends = [
-            least_negative_log_snr(run, covariance, decay=decay, inhibition=inhibition) for run in initial
-        ]
+        ends = [least_negative_log_snr(run, covariance, decay=decay, inhibition=inhibition) for run in initial]
         return sum(ends) / len(ends)
 
     return {"ideal": average(None), "biased": average(setup.inhibition)}
@@ -157,9 +153,7 @@ def _circuit_samples(setup: Convergence, initial: Tensor, generator: torch.Gener
     step, negative = 0, []
     for patterns, rates_of_patterns in zip(inputs.split(AT_ONCE), rates.split(AT_ONCE), strict=True):
         norms = patterns.square().sum(dim=-1)
-        maps = presentation_maps(
-            norms, rates_of_patterns, decay=_decay_of_systems(setup), constants=constants
-        )
+        maps = presentation_maps(norms, rates_of_patterns, decay=_decay_of_systems(setup), constants=constants)
         for i, pattern in enumerate(patterns):
             present_(state, pattern, maps[i])
             step += 1
@@ -183,9 +177,7 @@ def _decay_of_systems(setup: Convergence) -> Float[Tensor, "systems"]:
     return torch.tensor(setup.decays, dtype=torch.float64).repeat_interleave(setup.runs)
 
 
-def _inputs(
-    setup: Convergence, inputs: int, generator: torch.Generator
-) -> Iterator[Float[Tensor, "systems inputs"]]:
+def _inputs(setup: Convergence, inputs: int, generator: torch.Generator) -> Iterator[Float[Tensor, "systems inputs"]]:
     for start in range(0, setup.steps, AT_ONCE):
         drawn = torch.randn(AT_ONCE, setup.runs, inputs, dtype=torch.float64, generator=generator)
         yield from (setup.input_mean + drawn[: setup.steps - start]).repeat(1, len(setup.decays), 1)

@@ -45,9 +45,7 @@ class NoisyConvergence:
                 "Choose a decay above zero"
             )
         if self.rate * self.decay <= 1:
-            raise ValueError(
-                f"rate·decay is {self.rate * self.decay:.3g}; errors fall as 1/t only if it exceeds 1"
-            )
+            raise ValueError(f"rate·decay is {self.rate * self.decay:.3g}; errors fall as 1/t only if it exceeds 1")
 
     @property
     def recorded_steps(self) -> list[int]:
@@ -94,9 +92,7 @@ class NoisyConvergence:
     def _weights(self, initial: Tensor, generator: torch.Generator) -> Iterator[Tensor]:
         start = initial.repeat(len(self.noises), 1, 1).unsqueeze(2)
         weight, velocity, recorded = start.clone(), torch.zeros_like(start), set(self.recorded_steps)
-        deviation = (
-            torch.tensor(self.noises, dtype=torch.float64).repeat_interleave(self.runs).reshape(-1, 1, 1, 1)
-        )
+        deviation = torch.tensor(self.noises, dtype=torch.float64).repeat_interleave(self.runs).reshape(-1, 1, 1, 1)
         unit_noise = torch.empty_like(start, dtype=torch.float32)  # drawn five times faster than in float64
         patterns = self.covariance * self.kernel_size
         yield weight
@@ -104,9 +100,7 @@ class NoisyConvergence:
             chosen = torch.randint(len(patterns), (self.runs,), generator=generator).repeat(len(self.noises))
             noise = unit_noise.normal_(generator=generator) * deviation
             rate = self.rate / (step + self.delay)
-            hebbian_step_(
-                weight, velocity, start, patterns[chosen, None], rate=rate, decay=self.decay, noise=noise
-            )
+            hebbian_step_(weight, velocity, start, patterns[chosen, None], rate=rate, decay=self.decay, noise=noise)
             if step in recorded:
                 yield weight
 
@@ -118,9 +112,7 @@ class NoisyConvergence:
         # E‖x + ξ‖⁴ for ‖x‖² = inputs and Gaussian ξ of variance σ².
         fourth = inputs**2 * (1 + noise**2) ** 2 + 4 * inputs * noise**2 + 2 * inputs * noise**4
         bounds = [
-            noisy_error_bound(
-                run, self.covariance, rates, decay=self.decay, noise=noise, fourth_moment=fourth
-            )
+            noisy_error_bound(run, self.covariance, rates, decay=self.decay, noise=noise, fourth_moment=fourth)
             for run in initial
         ]
         relative = torch.stack(bounds) / settled.square().sum(dim=(1, 2))[:, None]

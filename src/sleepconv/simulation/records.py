@@ -63,9 +63,7 @@ def read(path: Path) -> dict[str, Any]:
             return record
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError):
         pass
-    raise ValueError(
-        f"{path} is not the record of a simulation; move it away, or choose another folder with --out"
-    )
+    raise ValueError(f"{path} is not the record of a simulation; move it away, or choose another folder with --out")
 
 
 def _plain(value: Any) -> Any:
