@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,6 +29,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     _add_bench(verbs)
+    _add_figure(verbs)
     return parser
 
 
@@ -43,3 +45,23 @@ def _bench(options: argparse.Namespace) -> int:
     from sleepconv.bench import report
 
     return report.run(json_path=options.json, markdown_path=options.markdown, quick=options.quick)
+
+
+def _add_figure(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    verb = verbs.add_parser("figure", help="draw a figure of the paper from its record, simulated if need be")
+    verb.add_argument("name", choices=["4a", "4b", "5a", "5b", "4-noise"], help="which figure")
+    verb.add_argument("--out", metavar="DIR", default=".", help="where records and figures go (default: here)")
+    verb.add_argument("--seed", type=int, default=0, metavar="N", help="of the simulation (default: 0)")
+    verb.set_defaults(run=_figure)
+
+
+def _figure(options: argparse.Namespace) -> int:
+    from sleepconv.paper import convergence_figures
+    from sleepconv.simulation import records
+
+    folder = Path(options.out)
+    simulation = convergence_figures.FIGURES[options.name].record
+    record = records.load_or_simulate(simulation, folder, seed=options.seed)
+    for path in convergence_figures.draw(options.name, record, folder):
+        print(path)
+    return 0

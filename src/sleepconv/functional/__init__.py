@@ -1,4 +1,4 @@
-"""Tensors in, tensors out."""
+"""Tensors in, tensors out: the operations that layers, sleep and simulations are made of."""
 
 from sleepconv.functional.grids import lateral_grids
 from sleepconv.functional.locally_connected import (
@@ -7,11 +7,18 @@ from sleepconv.functional.locally_connected import (
     locally_connected3d,
     output_size,
 )
+from sleepconv.functional.measures import weight_snr
+from sleepconv.functional.sharing import grid_sums, hebbian_step_, set_grids_, share_weights_
 
 __all__ = [
+    "grid_sums",
+    "hebbian_step_",
     "lateral_grids",
     "locally_connected1d",
     "locally_connected2d",
     "locally_connected3d",
     "output_size",
+    "set_grids_",
+    "share_weights_",
+    "weight_snr",
 ]

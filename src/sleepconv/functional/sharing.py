@@ -1,0 +1,204 @@
+"""Weight sharing on tensors: at once (each grid's filters become their mean) or by one Hebbian step."""
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+Index = tuple[slice, ...]
+
+
+@torch.no_grad()
+def share_weights_(
+    weight: Float[Tensor, "*positions_and_filter"], grids: Int64[Tensor, "*positions"]
+) -> Float[Tensor, "*positions_and_filter"]:
+    r"""Set every filter to the mean of its lateral grid, in place.
+
+    .. math:: w_i \leftarrow \frac{1}{|G(i)|} \sum_{j \in G(i)} w_j
+
+    The limit of Eq. 5 of Pogodin et al. (2021) for small weight decay, reached at once. Beyond the weights
+    it needs memory for one filter per grid and, for a moment, for one row of the layer.
+
+    Args:
+        weight: one filter per output position: the leading axes are those of ``grids`` (one to three
+            spatial axes, or tokens), the others belong to the filter.
+        grids: the grid of each position, as from ``lateral_grids``.
+
+    >>> weight = torch.tensor([[1.0], [10.0], [3.0], [20.0]])
+    >>> share_weights_(weight, torch.tensor([0, 1, 0, 1])).flatten().tolist()
+    [2.0, 15.0, 2.0, 15.0]
+    """
+    neurons = neurons_per_grid(weight, grids)
+    count = neurons.tolist()
+    if max(count) < 2:
+        raise ValueError(
+            f"every grid has one neuron ({grids.numel()} positions and grids): there is nothing to share. "
+            "Leave this layer out, or give a shorter period to lateral_grids"
+        )
+    corner = _repeated_corner(grids)
+    if corner is not None:
+        flat = weight.flatten(start_dim=grids.dim()) if weight.is_contiguous() else weight
+        for (index, total), number in zip(_lattice_sums(flat, corner.shape), corner.flatten().tolist(), strict=True):
+            flat[index].copy_(total.div_(count[number]))
+        return weight
+    sums, _ = grid_sums(weight, grids)
+    return set_grids_(weight, grids, sums.div_(neurons.reshape([-1] + [1] * (sums.dim() - 1))))
+
+
+@torch.no_grad()
+def grid_sums(
+    weight: Float[Tensor, "*positions_and_filter"], grids: Int64[Tensor, "*positions"], *, number: int = 0
+) -> tuple[Float[Tensor, "grids *filter"], Int64[Tensor, "grids"]]:
+    """Add up the filters of each grid; also return how many neurons each grid has.
+
+    Half-precision filters are added, and returned, in float32. Sums and counts of the parts of a layer (on
+    several processes) add up to those of the whole; a part may lack some grids, so ``number`` says how many
+    there are at least.
+
+    >>> grid_sums(torch.tensor([[1.0], [10.0], [3.0]]), torch.tensor([0, 1, 0]))
+    (tensor([[ 4.],
+            [10.]]), tensor([2, 1]))
+    """
+    neurons = neurons_per_grid(weight, grids, number)
+    dtype = torch.promote_types(weight.dtype, torch.float32)
+    sums = weight.new_zeros((len(neurons), *weight.shape[grids.dim() :]), dtype=dtype)
+    corner = _repeated_corner(grids)
+    if corner is not None:
+        for grid, (_, total) in zip(corner.flatten().tolist(), _lattice_sums(weight, corner.shape), strict=True):
+            sums[grid] = total
+    else:
+        for grid, indices in grid_indices(grids):
+            for index in indices:
+                sums[grid] += weight[index].reshape(sums.shape[1:])
+    return sums, neurons
+
+
+@torch.no_grad()
+def set_grids_(
+    weight: Float[Tensor, "*positions_and_filter"],
+    grids: Int64[Tensor, "*positions"],
+    filters: Float[Tensor, "grids *filter"],
+) -> Float[Tensor, "*positions_and_filter"]:
+    """Give every neuron its grid's filter, in place.
+
+    >>> set_grids_(torch.zeros(3, 1), torch.tensor([0, 1, 0]), torch.tensor([[2.0], [5.0]])).tolist()
+    [[2.0], [5.0], [2.0]]
+    """
+    neurons_per_grid(weight, grids)
+    for grid, indices in grid_indices(grids):
+        for index in indices:
+            weight[index] = filters[grid]
+    return weight
+
+
+@torch.no_grad()
+def hebbian_step_(
+    weight: Float[Tensor, "grids neurons channels inputs"],
+    velocity: Float[Tensor, "grids neurons channels inputs"],
+    initial: Float[Tensor, "grids neurons channels inputs"],
+    patterns: Float[Tensor, "grids patterns inputs"],
+    *,
+    rate: float,
+    decay: float | Float[Tensor, "grids"],
+    momentum: float = 0.0,
+    inhibition: float | None = None,
+    noise: Float[Tensor, "grids neurons patterns inputs"] | None = None,
+) -> Float[Tensor, "grids neurons channels inputs"]:
+    r"""Pull the neurons of each grid and channel towards their common mean response, in place (anti-Hebbian).
+
+    .. math:: \Delta w_i \propto -(z_i - \kappa \bar z)\,x - \gamma\,(w_i - w_i^{init}), \qquad
+        z_i = w_i^\top x
+
+    Eq. 4 of Pogodin et al. (2021), averaged over the patterns, with κ = 1; with finite inhibition α the
+    biased update of the appendix, κ = α / (1 + α). With noise ξ, neuron i (in all its channels) sees x + ξᵢ
+    instead of x. Momentum is that of ``torch.optim.SGD``: v ← momentum·v − Δ, w ← w − rate·v.
+
+    Args:
+        weight: changed in place, and returned.
+        velocity: the momentum's memory, zero at first, changed in place.
+        initial: the weights at the start of this sleep, w^init.
+        patterns: the inputs x that all neurons of a grid see.
+        rate: the learning rate of this step.
+        decay: γ, one number or one per grid.
+        momentum: the share of the velocity that survives a step.
+        inhibition: α; none means perfect inhibition.
+        noise: ξ, added to each neuron's view of each pattern.
+
+    >>> weight = torch.tensor([0.0, 2.0]).reshape(1, 2, 1, 1)
+    >>> velocity, initial = torch.zeros_like(weight), weight.clone()
+    >>> hebbian_step_(weight, velocity, initial, torch.ones(1, 1, 1), rate=0.5, decay=0.1).flatten().tolist()
+    [0.5, 1.5]
+    """
+    grids, neurons, channels, inputs = weight.shape
+    gamma = torch.as_tensor(decay, dtype=weight.dtype, device=weight.device).reshape(-1, 1, 1, 1)
+    if noise is None:
+        seen, layout, axis = patterns, (grids, -1, neurons, channels), 2
+    else:
+        seen, layout, axis = (patterns[:, None] + noise).flatten(0, 1), (grids, neurons, -1, channels), 1
+    responses = torch.bmm(seen, weight.reshape(len(seen), -1, inputs).mT)
+    by_neuron = responses.view(layout)
+    by_neuron -= by_neuron.mean(dim=axis, keepdim=True) * (1 if inhibition is None else inhibition / (1 + inhibition))
+    pull = torch.bmm(responses.mT, seen / seen.shape[1]).view(weight.shape)
+    velocity.mul_(momentum).add_(pull).addcmul_(gamma, weight).addcmul_(gamma, initial, value=-1)
+    return weight.sub_(velocity, alpha=rate)
+
+
+def neurons_per_grid(weight: Tensor, grids: Tensor, number: int = 0) -> Int64[Tensor, "grids"]:
+    """Count the neurons of each grid, after checking that ``weight`` has a filter for each."""
+    positions = tuple(weight.shape[: grids.dim()])
+    if positions != tuple(grids.shape) or grids.numel() == 0:
+        raise ValueError(
+            f"weight starts with the positions {positions}, but grids covers {tuple(grids.shape)}: "
+            "both must list the same output neurons, at least one"
+        )
+    return torch.bincount(grids.flatten(), minlength=number)
+
+
+def _repeated_corner(grids: Tensor) -> Tensor | None:
+    """Return the corner of different numbers that tiles ``grids``, or none if it is no regular lattice."""
+    corner = grids
+    for axis, size in enumerate(grids.shape):
+        line = grids[tuple(slice(None) if a == axis else 0 for a in range(grids.dim()))].tolist()
+        spacing = line.index(line[0], 1) if line[0] in line[1:] else size
+        if not torch.equal(grids.narrow(axis, 0, size - spacing), grids.narrow(axis, spacing, size - spacing)):
+            return None
+        corner = corner.narrow(axis, 0, spacing)
+    return corner if len(set(corner.flatten().tolist())) == corner.numel() else None
+
+
+def grid_indices(grids: Int64[Tensor, "*positions"]) -> Iterator[tuple[int, list[Index]]]:
+    """List for each grid the indices that reach its neurons: one strided index if the grids are a lattice.
+
+    >>> list(grid_indices(torch.tensor([0, 1, 0])))
+    [(0, [(slice(0, None, 2),)]), (1, [(slice(1, None, 2),)])]
+    """
+    corner = _repeated_corner(grids)
+    if corner is not None:
+        for phases in product(*(range(s) for s in corner.shape)):
+            yield (
+                int(corner[phases]),
+                [tuple(slice(p, None, s) for p, s in zip(phases, corner.shape, strict=True))],
+            )
+    else:
+        for number in grids.unique().tolist():
+            yield (
+                number,
+                [tuple(slice(p, p + 1) for p in position) for position in (grids == number).nonzero().tolist()],
+            )
+
+
+def _lattice_sums(weight: Tensor, spacing: Sequence[int], index: Index = ()) -> Iterator[tuple[Index, Tensor]]:
+    """Yield each grid's index and the sum of its filters, in the order of the lattice's corner.
+
+    Rows are added before columns: this reads the weights once and in long runs, and what is done to a
+    yielded grid finds its weights still in the cache.
+    """
+    if not spacing:
+        yield index, weight
+        return
+    step, dtype = spacing[0], torch.promote_types(weight.dtype, torch.float32)
+    for phase in range(step):
+        rows = weight[phase::step].sum(dim=0, dtype=dtype)
+        yield from _lattice_sums(rows, spacing[1:], (*index, slice(phase, None, step)))

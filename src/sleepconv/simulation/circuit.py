@@ -1,0 +1,203 @@
+"""The realistic circuit: excitatory rates and one inhibitory neuron, plastic at every Euler step.
+
+.. math::
+    \\tau \\dot r_i = -r_i + w_i^\\top x - \\alpha r_{inh} + b, \\qquad
+    \\tau \\dot r_{inh} = -r_{inh} + \\frac1N \\sum_j r_j - b
+
+Eq. 8 of Pogodin et al. (2021), with the anti-Hebbian plasticity −(rᵢ − b)x − γ(wᵢ − wᵢ^init) in each step.
+
+While an input x is presented, everything is linear and all motion of the weights lies along x, along their
+distance from w^init at the start (D) and along the momentum at the start (V). The steps of a presentation
+therefore act on a few numbers per neuron, and identically on each neuron's difference from the mean: they are
+condensed into small matrices (``presentation_maps``) which ``present_`` applies. This is exact to rounding.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class CircuitConstants:
+    """The constants of Eq. 8 and of its simulation; the defaults are the paper's.
+
+    >>> CircuitConstants().steps
+    150
+    """
+
+    inhibition: float = 10.0
+    tau_ms: float = 30.0
+    bias: float = 1.0
+    step_ms: float = 1.0
+    presentation_ms: float = 150.0
+    momentum: float = 0.95
+
+    def __post_init__(self) -> None:
+        """Refuse Euler steps that are too long for the inhibition: the rates would swing up without end."""
+        longest = 2 * self.tau_ms / (1 + self.inhibition)
+        if self.inhibition < 0 or not 0 < self.step_ms < longest:
+            raise ValueError(
+                f"Euler steps of {self.step_ms} ms are unstable for inhibition={self.inhibition} and "
+                f"tau_ms={self.tau_ms}: inhibition must not be negative, step_ms between 0 and {longest:.3g}"
+            )
+        if self.steps < 1:
+            raise ValueError(f"presentation_ms={self.presentation_ms} is shorter than a step of {self.step_ms} ms")
+
+    @property
+    def steps(self) -> int:
+        """Return the number of Euler steps in a presentation."""
+        return round(self.presentation_ms / self.step_ms)
+
+
+def rate_fixed_point(
+    drive: Float[Tensor, "*batch neurons"], *, inhibition: float, bias: float
+) -> Float[Tensor, "*batch neurons"]:
+    r"""Return the rates at which the circuit settles for the drive :math:`w_i^\top x`.
+
+    .. math:: r_i^* = b + w_i^\top x - \frac{\alpha}{1 + \alpha} \frac1N \sum_j w_j^\top x
+
+    Eq. 9 of Pogodin et al. (2021).
+
+    >>> rate_fixed_point(torch.tensor([1.0, 3.0]), inhibition=1.0, bias=1.0)
+    tensor([1., 3.])
+    """
+    return bias + drive - inhibition / (1 + inhibition) * drive.mean(dim=-1, keepdim=True)
+
+
+def euler_rates(
+    drive: Float[Tensor, "*batch neurons"], *, steps: int, constants: CircuitConstants | None = None
+) -> tuple[Float[Tensor, "time *batch neurons"], Float[Tensor, "time *batch 1"]]:
+    """Follow Eq. 8 from rest (rᵢ = b, r_inh = 0) with the weights held still; the first entry is the start.
+
+    >>> rates, inhibitory = euler_rates(torch.tensor([1.0, 3.0]), steps=1)
+    >>> rates[-1]
+    tensor([1.0333, 1.1000])
+    """
+    constants = constants or CircuitConstants()
+    fraction = constants.step_ms / constants.tau_ms
+    above, inhibitory = torch.zeros_like(drive), torch.zeros_like(drive[..., :1])
+    course = [(above, inhibitory)]
+    for _ in range(steps):
+        excited = above + fraction * (drive - above - constants.inhibition * inhibitory)
+        inhibitory = inhibitory + fraction * (above.mean(dim=-1, keepdim=True) - inhibitory)
+        above = excited
+        course.append((above, inhibitory))
+    return constants.bias + torch.stack([r for r, _ in course]), torch.stack([i for _, i in course])
+
+
+@dataclass
+class CircuitState:
+    """What a circuit carries from one presentation to the next, for many grids and channels at once.
+
+    The weights are ``initial + displacement``; ``above_bias`` is rᵢ − b.
+    """
+
+    initial: Float[Tensor, "grids neurons channels inputs"]
+    displacement: Float[Tensor, "grids neurons channels inputs"]
+    velocity: Float[Tensor, "grids neurons channels inputs"]
+    above_bias: Float[Tensor, "grids neurons channels"]
+    inhibitory: Float[Tensor, "grids channels"]
+
+    @classmethod
+    def at_rest(cls, weight: Float[Tensor, "grids neurons channels inputs"]) -> "CircuitState":
+        """Start with these weights, rates equal to the bias and a silent inhibitory neuron."""
+        still = torch.zeros_like(weight)
+        return cls(weight.clone(), still, still.clone(), still[..., 0].clone(), still[:, 0, :, 0].clone())
+
+    @property
+    def weight(self) -> Float[Tensor, "grids neurons channels inputs"]:
+        """Return the present weights."""
+        return self.initial + self.displacement
+
+
+@dataclass(frozen=True)
+class PresentationMaps:
+    """What the Euler steps of a presentation do, or of several (all tensors may have leading axes).
+
+    ``motion`` takes the numbers (r − b, r_inh, D·x, V·x, w^init·x) to (r − b, r_inh, how far D moves along x,
+    how far V moves along x): its first matrix holds for each neuron's differences from the mean, its second
+    for the means. ``carry`` says how D and V mix apart from that.
+    """
+
+    motion: Float[Tensor, "*presentations grids 2 4 5"]
+    carry: Float[Tensor, "*presentations grids 2 2"]
+
+    def __getitem__(self, presentation: int) -> "PresentationMaps":
+        """Return the maps of one of several presentations."""
+        return PresentationMaps(self.motion[presentation], self.carry[presentation])
+
+
+def presentation_maps(
+    squared_norm: Float[Tensor, "*presentations grids"],
+    learning_rates: Float[Tensor, "*presentations steps"],
+    *,
+    decay: Float[Tensor, "grids"],
+    constants: CircuitConstants,
+) -> PresentationMaps:
+    """Condense the Euler steps of presentations into small matrices, for all presentations and grids at once.
+
+    Args:
+        squared_norm: |x|² of the input that each grid sees.
+        learning_rates: one per Euler step.
+        decay: γ of each grid.
+        constants: of the circuit.
+
+    >>> norms, learning_rates, decay = torch.ones(1, 1), torch.zeros(1, 150), torch.tensor([0.1])
+    >>> presentation_maps(norms, learning_rates, decay=decay, constants=CircuitConstants()).carry[0, 0, 0]
+    tensor([1., 0.])
+    """
+    fraction = constants.step_ms / constants.tau_ms
+    columns = (5, 2, *squared_norm.shape)
+    above, inhibitory, weight, velocity = squared_norm.new_zeros((4, *columns)).unbind()
+    above[0], inhibitory[1] = 1, 1
+    carry = squared_norm.new_zeros((2, 2, *squared_norm.shape))
+    carry[0, 0], carry[1, 1] = 1, 1
+    # The inhibitory neuron acts on the mean only: differences from it move as if there were no inhibition.
+    inhibition = torch.tensor([0, constants.inhibition]).to(squared_norm).reshape(2, *[1] * squared_norm.dim())
+    for rate in learning_rates.unsqueeze(-2).unbind(dim=-1):
+        drive = weight * squared_norm
+        drive[2:4] += carry[0].unsqueeze(1)
+        drive[4] += 1
+        velocity.mul_(constants.momentum).add_(above).addcmul_(weight, decay)
+        weight.addcmul_(velocity, rate, value=-1)
+        drive.sub_(above).addcmul_(inhibitory, inhibition, value=-1)
+        inhibitory.lerp_(above, fraction)
+        above.add_(drive, alpha=fraction)
+        carry[1].mul_(constants.momentum).addcmul_(carry[0], decay)
+        carry[0].addcmul_(carry[1], rate, value=-1)
+    motion = torch.stack([above, inhibitory, weight, velocity], dim=1).movedim((2, 1, 0), (-3, -2, -1))
+    return PresentationMaps(motion, carry.movedim((0, 1), (-2, -1)))
+
+
+def present_(state: CircuitState, pattern: Float[Tensor, "grids inputs"], maps: PresentationMaps) -> CircuitState:
+    """Show the circuit one input for one presentation, in place; rates are carried over from the last one.
+
+    >>> state = CircuitState.at_rest(torch.tensor([1.0, 3.0], dtype=torch.float64).reshape(1, 2, 1, 1))
+    >>> x, decay = torch.ones(1, 1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
+    >>> still = torch.zeros(150, dtype=torch.float64)
+    >>> maps = presentation_maps(x.square().sum(dim=1), still, decay=decay, constants=CircuitConstants())
+    >>> (1 + present_(state, x, maps).above_bias).flatten()  # Eq. 9: 0.1818, 2.1818
+    tensor([0.1855, 2.1731], dtype=torch.float64)
+    """
+    displaced, moving, driven = (
+        torch.bmm(pattern.unsqueeze(1), tensor.flatten(1, 2).mT).reshape(tensor.shape[:3])
+        for tensor in (state.displacement, state.velocity, state.initial)
+    )
+    inhibitory = state.inhibitory.unsqueeze(1)
+    values = torch.stack([state.above_bias, torch.zeros_like(driven), displaced, moving, driven])
+    mean = values.mean(dim=2, keepdim=True)
+    deviations = torch.einsum("goi,ignc->ognc", maps.motion[:, 0], values - mean)
+    mean[1] = inhibitory
+    means = torch.einsum("goi,ignc->ognc", maps.motion[:, 1], mean)
+    state.inhibitory = means[1].squeeze(1)
+    state.above_bias, _, along, velocity_along = (deviations + means).unbind()
+
+    keep, pull, spring, slow = maps.carry.flatten(start_dim=-2)[:, None, None].unsqueeze(-2).unbind(dim=-1)
+    row = pattern[:, None, None]
+    displacement = (state.displacement * keep).addcmul_(state.velocity, pull)
+    displacement.addcmul_(along.unsqueeze(-1), row)
+    state.velocity.mul_(slow).addcmul_(state.displacement, spring).addcmul_(velocity_along.unsqueeze(-1), row)
+    state.displacement = displacement
+    return state

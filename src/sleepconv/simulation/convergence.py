@@ -1,0 +1,189 @@
+"""How fast neurons come to share: the curves of −log SNR over time (Fig. 4 and 5 of Pogodin et al., 2021).
+
+All runs and decays of a kernel size are simulated in one tensor, in float64. A run draws its weights and
+inputs once and is repeated with every decay; such a pair of run and decay is called a system.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from sleepconv.functional import hebbian_step_, weight_snr
+from sleepconv.simulation.circuit import CircuitConstants, CircuitState, present_, presentation_maps
+from sleepconv.simulation.theory import least_negative_log_snr
+
+Curve = dict[str, Any]
+Weights = Float[Tensor, "systems neurons channels inputs"]
+
+# Inputs are drawn, and presentations condensed, this many at a time: enough to be fast, few enough to cache.
+AT_ONCE = 100
+
+
+@dataclass(frozen=True)
+class Convergence:
+    """One simulation of neurons that come to share; defaults are the paper's (appendix, convergence plots).
+
+    Args:
+        rule: "hebbian" (Eq. 4, or the appendix's biased update) or "circuit" (Eq. 8).
+        steps: how many inputs are shown.
+        inhibition: α; none means perfect inhibition, of which only the Hebbian rule is capable.
+        input_mean: inputs are drawn from N(input_mean, 1); weights always from N(1, 1).
+    """
+
+    rule: str
+    steps: int
+    inhibition: float | None = None
+    input_mean: float = 1.0
+    kernel_sizes: tuple[int, ...] = (3, 6, 9)
+    decays: tuple[float, ...] = (0.1, 0.01, 0.001)
+    runs: int = 10
+    neurons: int = 100
+    momentum: float = 0.95
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse setups that nothing can simulate."""
+        if self.rule not in ("hebbian", "circuit"):
+            raise ValueError(f"rule is 'hebbian' or 'circuit', not {self.rule!r}")
+        if self.rule == "circuit" and self.inhibition is None:
+            raise ValueError("a circuit has finite inhibition; give inhibition=10.0, the paper's")
+        if min(self.steps, self.runs) < 1 or self.neurons < 2:
+            raise ValueError(
+                f"steps={self.steps} and runs={self.runs} must be 1 or more, neurons={self.neurons} 2 or more"
+            )
+
+    @property
+    def recorded_steps(self) -> list[int]:
+        """Return the steps after which the SNR is taken: 200 at equal distances, and some more at first."""
+        even = {round(self.steps * i / 200) for i in range(201)}
+        early = {round(self.steps ** (i / 40)) for i in range(41)}
+        return sorted(even | early)
+
+    @property
+    def samples(self) -> int:
+        """Return how often ``curves`` calls ``advance``."""
+        return len(self.recorded_steps) * len(self.kernel_sizes)
+
+    def curves(self, advance: Callable[[], object] = lambda: None) -> list[Curve]:
+        """Simulate, and return one curve per kernel size and decay: −log SNR of each run, and its theory.
+
+        >>> setup = Convergence("hebbian", steps=10, kernel_sizes=(1,), decays=(0.1,), runs=2, neurons=5)
+        >>> [curve] = setup.curves()
+        >>> curve["steps"], len(curve["negative_log_snr"])
+        ([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10], 2)
+        """
+        with one_thread():
+            return [curve for size in self.kernel_sizes for curve in _curves_of_one_size(self, size, advance)]
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute on one thread: such small tensors gain nothing from more, and lose much on a busy machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _curves_of_one_size(setup: Convergence, kernel_size: int, advance: Callable[[], object]) -> list[Curve]:
+    generator = torch.Generator().manual_seed(1000 * setup.seed + kernel_size)
+    shape = (setup.runs, setup.neurons, kernel_size**2)
+    initial = 1 + torch.randn(shape, dtype=torch.float64, generator=generator)
+    simulate = _hebbian_samples if setup.rule == "hebbian" else _circuit_samples
+    samples = []
+    for sample in simulate(setup, initial, generator):
+        samples.append(sample)
+        advance()
+    by_decay = torch.stack(samples, dim=-1).reshape(2, len(setup.decays), setup.runs, -1)
+    curves: list[Curve] = []
+    for decay, (negative_log_snr, negative_rates) in zip(setup.decays, by_decay.transpose(0, 1), strict=True):
+        curve = {"kernel_size": kernel_size, "decay": decay, "steps": setup.recorded_steps}
+        curve["negative_log_snr"] = negative_log_snr.tolist()
+        if setup.rule == "circuit":
+            curve["negative_rates"] = negative_rates.mean(dim=0).tolist()
+        curves.append(curve | {"theory": _theory(setup, initial, decay)})
+    return curves
+
+
+def _theory(setup: Convergence, initial: Float[Tensor, "runs neurons inputs"], decay: float) -> dict[str, float]:
+    """Return −log SNR at the fixed points, exact for the inputs' true covariance, averaged over runs."""
+    covariance = torch.eye(initial.shape[-1], dtype=torch.float64) + setup.input_mean**2
+
+    def average(inhibition: float | None) -> float:
+        ends = [least_negative_log_snr(run, covariance, decay=decay, inhibition=inhibition) for run in initial]
+        return sum(ends) / len(ends)
+
+    return {"ideal": average(None), "biased": average(setup.inhibition)}
+
+
+def _hebbian_samples(setup: Convergence, initial: Tensor, generator: torch.Generator) -> Iterator[Tensor]:
+    start = _systems(setup, initial)
+    weight, velocity = start.clone(), torch.zeros_like(start)
+    decay, recorded = _decay_of_systems(setup), set(setup.recorded_steps)
+    yield _sample(weight)
+    for step, pattern in enumerate(_inputs(setup, initial.shape[-1], generator), start=1):
+        hebbian_step_(
+            weight,
+            velocity,
+            start,
+            pattern.unsqueeze(1),
+            rate=0.5 / (1000 + step),
+            decay=decay,
+            momentum=setup.momentum,
+            inhibition=setup.inhibition,
+        )
+        if step in recorded:
+            yield _sample(weight)
+
+
+def _circuit_samples(setup: Convergence, initial: Tensor, generator: torch.Generator) -> Iterator[Tensor]:
+    assert setup.inhibition is not None
+    constants = CircuitConstants(inhibition=setup.inhibition, momentum=setup.momentum)
+    state, recorded = CircuitState.at_rest(_systems(setup, initial)), set(setup.recorded_steps)
+    yield _sample(state.weight)
+    inputs = torch.stack(list(_inputs(setup, initial.shape[-1], generator)))
+    rates = _circuit_learning_rates(setup.steps * constants.steps).reshape(setup.steps, constants.steps)
+    step, negative = 0, []
+    for patterns, rates_of_patterns in zip(inputs.split(AT_ONCE), rates.split(AT_ONCE), strict=True):
+        norms = patterns.square().sum(dim=-1)
+        maps = presentation_maps(norms, rates_of_patterns, decay=_decay_of_systems(setup), constants=constants)
+        for i, pattern in enumerate(patterns):
+            present_(state, pattern, maps[i])
+            step += 1
+            negative.append((state.above_bias < -constants.bias).double().mean(dim=(1, 2)))
+            if step in recorded:
+                yield _sample(state.weight, torch.stack(negative).mean(dim=0))
+                negative.clear()
+
+
+def _circuit_learning_rates(euler_steps: int) -> Float[Tensor, "steps"]:
+    """Return 0.0003 / √(1 + t/2) from t > 50 on, t counted in Euler steps (the paper: in presentations)."""
+    t = torch.arange(euler_steps, dtype=torch.float64)
+    return 0.0003 / (1 + t / 2).sqrt() * (t > 50)
+
+
+def _systems(setup: Convergence, initial: Float[Tensor, "runs neurons inputs"]) -> Weights:
+    return initial.repeat(len(setup.decays), 1, 1).unsqueeze(2)
+
+
+def _decay_of_systems(setup: Convergence) -> Float[Tensor, "systems"]:
+    return torch.tensor(setup.decays, dtype=torch.float64).repeat_interleave(setup.runs)
+
+
+def _inputs(setup: Convergence, inputs: int, generator: torch.Generator) -> Iterator[Float[Tensor, "systems inputs"]]:
+    for start in range(0, setup.steps, AT_ONCE):
+        drawn = torch.randn(AT_ONCE, setup.runs, inputs, dtype=torch.float64, generator=generator)
+        yield from (setup.input_mean + drawn[: setup.steps - start]).repeat(1, len(setup.decays), 1)
+
+
+def _sample(weight: Weights, negative_rates: Tensor | None = None) -> Float[Tensor, "2 systems"]:
+    """Return −log SNR of each system, with the share of negative rates since the last sample."""
+    snr = torch.vmap(weight_snr)(weight.squeeze(2))
+    return torch.stack([-snr.log(), torch.zeros_like(snr) if negative_rates is None else negative_rates])

@@ -1,0 +1,77 @@
+"""Records of simulations: JSON that figures are drawn from, and simulated only once."""
+
+import json
+import math
+import os
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from sleepconv.simulation.convergence import Convergence
+from sleepconv.simulation.noise import NoisyConvergence
+
+Setup = Convergence | NoisyConvergence
+
+# Zero-mean inputs wherever inhibition is finite: with the text's N(1, 1) the mean input is the strongest
+# direction, and finite inhibition shrinks the mean weight along it as fast as the neurons come to share.
+SETUPS: dict[str, Setup] = {
+    "hebbian": Convergence("hebbian", steps=2000),
+    "hebbian-biased": Convergence("hebbian", steps=10_000, inhibition=10.0, input_mean=0.0),
+    "circuit": Convergence("circuit", steps=10_000, inhibition=10.0, input_mean=0.0),
+    "hebbian-noisy": NoisyConvergence(),
+}
+
+
+def load_or_simulate(name: str, folder: Path, *, seed: int = 0) -> dict[str, Any]:
+    """Return the record ``folder/name.json``; simulate and write it unless it has this seed and setup."""
+    path, setup = folder / f"{name}.json", replace(SETUPS[name], seed=seed)
+    if path.exists():
+        record = read(path)
+        if record["setup"] == _plain(asdict(setup)):
+            return record
+    folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"{folder} is not writable; choose another folder with --out")
+    write(path, simulate(setup, title=name))
+    return read(path)
+
+
+def simulate(setup: Setup, *, title: str = "simulation") -> dict[str, Any]:
+    """Run a simulation under a progress bar; the record holds its setup and its curves."""
+    with tqdm(total=setup.samples, desc=title, unit=" samples", leave=False, disable=None) as bar:
+        curves = setup.curves(advance=bar.update)
+    return {"setup": _plain(asdict(setup)), "curves": curves}
+
+
+def write(path: Path, record: dict[str, Any]) -> None:
+    """Write a record whole or not at all; numbers that JSON lacks become "inf", "-inf" or "nan"."""
+    partial = path.with_suffix(f".partial-{os.getpid()}")
+    try:
+        partial.write_text(json.dumps(_plain(record), allow_nan=False) + "\n")
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Read a record, and say so if the file is none."""
+    try:
+        record = json.loads(path.read_text())
+        if isinstance(record["setup"], dict) and isinstance(record["curves"], list):
+            return record
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError):
+        pass
+    raise ValueError(f"{path} is not the record of a simulation; move it away, or choose another folder with --out")
+
+
+def _plain(value: Any) -> Any:
+    """Turn tuples into lists, round numbers to seven digits and spell out those that JSON lacks."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return float(f"{value:.7g}") if math.isfinite(value) else str(value)
+    return value

@@ -1,0 +1,208 @@
+"""Closed forms of dynamic weight sharing: where the weights and the rates end up, and how well they share.
+
+Throughout, w has one row per neuron, C is the mean of x xᵀ over the input patterns, γ the ``decay`` and α the
+``inhibition``.
+"""
+
+import math
+from collections.abc import Iterable
+
+import torch
+from jaxtyping import Complex, Float
+from torch import Tensor
+
+from sleepconv.functional import weight_snr
+
+
+def fixed_point(
+    initial_weights: Float[Tensor, "*batch neurons inputs"],
+    covariance: Float[Tensor, "*#batch inputs inputs"],
+    *,
+    decay: float,
+    inhibition: float | None = None,
+) -> Float[Tensor, "*batch neurons inputs"]:
+    r"""Return the weights that the Hebbian rule converges to.
+
+    .. math:: w_i^* = (C + \gamma I)^{-1} (C \mu^{init} + \gamma\, w_i^{init})
+
+    Eq. 5 of Pogodin et al. (2021). With finite inhibition the biased form of the appendix, in which the mean
+    shrinks to :math:`\mu^* = \gamma (C / (1 + \alpha) + \gamma I)^{-1} \mu^{init}` and
+
+    .. math:: w_i^* = (C + \gamma I)^{-1} (\tfrac{\alpha}{1 + \alpha} C \mu^* + \gamma\, w_i^{init}).
+
+    Where C has no inputs and γ is zero, the weights never move: there they stay initial.
+
+    >>> fixed_point(torch.tensor([[0.0], [2.0]]), torch.eye(1), decay=1.0).flatten().tolist()
+    [0.5, 1.5]
+    """
+    _check_decay_and_inhibition(decay, inhibition)
+    variances, directions = _spectrum(covariance)
+    weights = initial_weights.double() @ directions
+    mean = weights.mean(dim=-2, keepdim=True)
+    variances = variances.unsqueeze(-2)
+    if inhibition is not None:
+        mean = (inhibition / (1 + inhibition)) * mean * _share(decay, variances / (1 + inhibition))
+    kept = _share(decay, variances)
+    return (((1 - kept) * mean + kept * weights) @ directions.mT).to(initial_weights.dtype)
+
+
+def fixed_point_white(
+    initial_weights: Float[Tensor, "*batch neurons inputs"], *, decay: float, inhibition: float | None = None
+) -> Float[Tensor, "*batch neurons inputs"]:
+    r"""Return the weights that the rule converges to when C = I, as the appendix prints them.
+
+    .. math:: w_i^* = \frac{1}{1 + \gamma} \mu^{init} + \frac{\gamma}{1 + \gamma} w_i^{init}
+        \quad\text{or, biased,}\quad
+        w_i^* = \frac{\gamma}{1 + \gamma}
+        \Big(\frac{\alpha}{1 + \gamma (1 + \alpha)} \mu^{init} + w_i^{init}\Big)
+
+    >>> fixed_point_white(torch.tensor([[0.0], [2.0]]), decay=1.0).flatten().tolist()
+    [0.5, 1.5]
+    """
+    _check_decay_and_inhibition(decay, inhibition)
+    mean = initial_weights.mean(dim=-2, keepdim=True)
+    if inhibition is None:
+        return (mean + decay * initial_weights) / (1 + decay)
+    return decay / (1 + decay) * (inhibition / (1 + decay * (1 + inhibition)) * mean + initial_weights)
+
+
+def least_negative_log_snr(
+    initial_weights: Float[Tensor, "neurons inputs"],
+    covariance: Float[Tensor, "inputs inputs"],
+    *,
+    decay: float,
+    inhibition: float | None = None,
+) -> float:
+    """Return −log SNR (Eq. 6) at the fixed point: with perfect inhibition, the least that learning reaches.
+
+    >>> round(least_negative_log_snr(torch.tensor([[0.0], [2.0]]), torch.eye(1), decay=1.0), 4)
+    -1.3863
+    """
+    weights = fixed_point(initial_weights.double(), covariance, decay=decay, inhibition=inhibition)
+    return -math.log(float(weight_snr(weights)))
+
+
+def least_negative_log_snr_white(*, decay: float) -> float:
+    r"""Return :math:`2 \log(\gamma / (1 + \gamma))`, the paper's least −log SNR.
+
+    It holds for C = I and many neurons whose weights come from N(1, 1).
+
+    >>> round(least_negative_log_snr_white(decay=0.01), 2)
+    -9.23
+    """
+    _check_decay_and_inhibition(decay, None)
+    return 2 * math.log(decay / (1 + decay)) if decay > 0 else -math.inf
+
+
+def rate_eigenvalues(*, inhibition: float, tau_ms: float) -> Complex[Tensor, "3"]:
+    r"""Return the growth rates (per ms) of Eq. 8 around its fixed point, Eq. 9: all decay, so it is stable.
+
+    Differences between neurons decay with :math:`-1 / \tau`; their mean and the inhibitory neuron swing with
+    :math:`(-1 \pm i \sqrt{\alpha}) / \tau`.
+
+    >>> rate_eigenvalues(inhibition=4.0, tau_ms=1.0).tolist()
+    [(-1+0j), (-1+2j), (-1-2j)]
+    """
+    _check_decay_and_inhibition(0.0, inhibition)
+    swing = math.sqrt(inhibition)
+    return torch.tensor([-1, complex(-1, swing), complex(-1, -swing)], dtype=torch.complex128) / tau_ms
+
+
+def noisy_fixed_point(
+    initial_weights: Float[Tensor, "neurons inputs"],
+    covariance: Float[Tensor, "inputs inputs"],
+    *,
+    decay: float,
+    noise: float,
+) -> Float[Tensor, "neurons inputs"]:
+    r"""Return where the mean dynamics end if neuron i sees :math:`x + \xi_i`, ξ of variance σ² per input.
+
+    .. math:: (C + (\gamma + s) I)\, w_i = C \mu + \gamma\, w_i^{init}, \qquad
+        \mu = \frac{\gamma}{\gamma + s} \mu^{init}, \qquad s = \sigma^2 (1 - 1/N)
+
+    Its distance from Eq. 5 is the floor that learning rates of order 1/t come down to.
+
+    Args:
+        noise: the standard deviation σ.
+
+    >>> noisy_fixed_point(torch.tensor([[0.0], [2.0]]), torch.eye(1), decay=1.0, noise=1.0)
+    tensor([[0.2667],
+            [1.0667]])
+    """
+    if noise > 0 and decay == 0:
+        raise ValueError(
+            "decay is zero and the inputs are noisy: the noise then shrinks all weights to nothing. "
+            "Choose a decay above zero"
+        )
+    _check_decay_and_inhibition(decay, None)
+    variances, directions = _spectrum(covariance)
+    neurons = initial_weights.shape[-2]
+    pull = noise**2 * (1 - 1 / neurons)
+    weights = initial_weights.double() @ directions
+    mean = weights.mean(dim=-2, keepdim=True) * _share(decay, torch.tensor(pull, dtype=torch.float64))
+    settled = (variances * mean + decay * weights) / (variances + decay + pull)
+    return (settled @ directions.mT).to(initial_weights.dtype)
+
+
+def noisy_error_bound(
+    initial_weights: Float[Tensor, "neurons inputs"],
+    covariance: Float[Tensor, "inputs inputs"],
+    rates: Iterable[float],
+    *,
+    decay: float,
+    noise: float,
+    fourth_moment: float,
+) -> Float[Tensor, "steps"]:
+    r"""Bound the expected squared distance from Eq. 5 after each step, by the noisy theorem's recursion.
+
+    .. math:: e_{k+1} = (1 - \gamma \eta_k + a \eta_k^2)\, e_k + 2 \eta_k \sigma^2 \|W^*\|^2
+        + \eta_k^2 (a \|W^*\|^2 + 4 \gamma^2 \|W^{init}\|^2), \qquad a = 8 (2 c + \gamma^2)
+
+    with :math:`e_0 = \|W^{init} - W^*\|_F^2`. The appendix prints the noise term without its factor 2 and the
+    theorem without the square on the initial distance; both are put right here.
+
+    Args:
+        fourth_moment: c, at least the mean of :math:`\|x + \xi\|^4`.
+
+    >>> weights, rates = torch.tensor([[0.0], [2.0]]), [0.0]
+    >>> noisy_error_bound(weights, torch.eye(1), rates, decay=1.0, noise=0.0, fourth_moment=1.0).tolist()
+    [0.5, 0.5]
+    """
+    settled = fixed_point(initial_weights.double(), covariance, decay=decay)
+    settled_norm, initial_norm = float(settled.square().sum()), float(initial_weights.double().square().sum())
+    growth = 8 * (2 * fourth_moment + decay**2)
+    errors = [float((initial_weights - settled).square().sum())]
+    for rate in rates:
+        kept = (1 - decay * rate + growth * rate**2) * errors[-1]
+        scatter = rate**2 * (growth * settled_norm + 4 * decay**2 * initial_norm)
+        errors.append(kept + 2 * rate * noise**2 * settled_norm + scatter)
+    return torch.tensor(errors, dtype=torch.float64)
+
+
+def _share(decay: float, variance: Tensor) -> Tensor:
+    """Return γ / (γ + variance), and 1 where both are zero: without inputs nothing moves."""
+    return torch.where(variance + decay > 0, decay / (variance + decay), 1.0)
+
+
+def _spectrum(covariance: Tensor) -> tuple[Tensor, Tensor]:
+    symmetric = covariance.shape[-1] == covariance.shape[-2] and torch.allclose(covariance, covariance.mT)
+    if not symmetric:
+        raise ValueError(
+            f"covariance must be a symmetric square matrix, not one of shape {tuple(covariance.shape)}"
+            " that differs from its transpose; average x xᵀ over the input patterns"
+        )
+    variances, directions = torch.linalg.eigh(covariance.double())
+    rounding = 1e3 * torch.finfo(covariance.dtype).eps * variances.abs().amax()
+    if variances.min() < -rounding:
+        raise ValueError(
+            f"covariance is not positive semidefinite: its least eigenvalue is {variances.min():.3g}. "
+            "Average x xᵀ over the input patterns"
+        )
+    return variances.clamp(min=0), directions
+
+
+def _check_decay_and_inhibition(decay: float, inhibition: float | None) -> None:
+    if decay < 0:
+        raise ValueError(f"decay is zero or more, not {decay}")
+    if inhibition is not None and inhibition < 0:
+        raise ValueError(f"inhibition is zero or more (none for perfect inhibition), not {inhibition}")

@@ -1,0 +1,51 @@
+import math
+
+import pytest
+import torch
+
+from sleepconv.functional import lateral_grids, share_weights_, weight_snr
+
+
+def test_snr_is_squared_mean_over_variance_averaged_over_weights():
+    weight = torch.tensor([[1.0, 4.0], [3.0, 8.0]])
+    assert weight_snr(weight) == (2**2 / 1 + 6**2 / 4) / 2
+
+
+def test_in_a_layer_the_snr_is_the_average_over_its_grids():
+    grids = lateral_grids((7, 8), 3)
+    weight = 1 + torch.randn(7, 8, 3, 2, dtype=torch.float64)
+    by_grid = [weight_snr(weight[grids == number]) for number in range(9)]
+    torch.testing.assert_close(weight_snr(weight, grids), torch.stack(by_grid).mean())
+
+
+def test_grids_with_one_neuron_are_left_out():
+    weight = torch.tensor([[1.0], [77.0], [3.0]])
+    assert weight_snr(weight, torch.tensor([0, 1, 0])) == weight_snr(weight[::2])
+
+
+def test_filters_that_agree_have_infinite_snr():
+    weight = torch.randn(3).expand(5, 3).clone()
+    assert weight_snr(weight) == math.inf
+    assert weight_snr(torch.zeros(5, 3)) == math.inf
+    shared = share_weights_(torch.randn(8, 8, 4), lateral_grids((8, 8), 3))
+    assert weight_snr(shared, lateral_grids((8, 8), 3)) == math.inf
+
+
+def test_snr_is_right_for_nearly_equal_weights_in_single_precision():
+    weight = 1 + 1e-3 * torch.randn(12, 12, 50, dtype=torch.float64)
+    grids = lateral_grids((12, 12), 3)
+    single = weight_snr(weight.float(), grids).double()
+    torch.testing.assert_close(single, weight_snr(weight, grids), rtol=1e-3, atol=0)
+
+
+def test_snr_maps_over_many_runs_at_once():
+    weight = 1 + torch.randn(4, 10, 6)
+    one_by_one = torch.stack([weight_snr(run) for run in weight])
+    torch.testing.assert_close(torch.vmap(weight_snr)(weight), one_by_one)
+
+
+def test_a_variance_needs_two_neurons():
+    with pytest.raises(ValueError, match="two or more"):
+        weight_snr(torch.randn(1, 4))
+    with pytest.raises(ValueError, match="one neuron"):
+        weight_snr(torch.randn(3, 3, 4), lateral_grids((3, 3), 3))
