@@ -70,7 +70,7 @@ class EncodedSource:
         return self.encoded.order(self.rows, random)
 
     def batch(self, positions: np.ndarray, chance: np.ndarray) -> Batch:
-        """Decode in parallel; corrupt images raise an error or make the batch smaller, as the decoders say."""
+        """Decode in parallel; a corrupt image is an error or makes the batch smaller, as the decoders say."""
         rows = self.rows[positions]
         pixels = np.empty((len(rows), self.size, self.size, 3), dtype=np.uint8)
 

@@ -15,9 +15,9 @@ IMAGENET_1K = Dataset(
     title="ImageNet",
     folder="imagenet",
     advice=(
-        "ImageNet cannot be downloaded without an account: take ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar "
-        "from https://image-net.org (or the Kaggle copy) and arrange them in class folders, "
-        "train/n01440764/*.JPEG … and val/n01440764/*.JPEG …, or as WebDataset shards in "
+        "ImageNet cannot be downloaded without an account: take ILSVRC2012_img_train.tar and "
+        "ILSVRC2012_img_val.tar from https://image-net.org (or the Kaggle copy) and arrange them in class "
+        "folders, train/n01440764/*.JPEG … and val/n01440764/*.JPEG …, or as WebDataset shards in "
         "imagenet-shards/train-*.tar and val-*.tar"
     ),
 )
@@ -76,11 +76,13 @@ def imagenet_folders(
         first = min(set(classes) ^ set(others))
         lacking = folder / ("val" if first in classes else "train")
         raise FileNotFoundError(
-            f"the class folder {lacking / first} is missing: train/ has {len(classes)} classes, val/ {len(others)}"
+            f"the class folder {lacking / first} is missing: train/ has {len(classes)} classes, "
+            f"val/ {len(others)}"
         )
     if complete and len(classes) != 1000:
         raise ValueError(
-            f"{folder / 'train'} has {len(classes)} class folders, but ImageNet has 1000; complete=False accepts that"
+            f"{folder / 'train'} has {len(classes)} class folders, but ImageNet has 1000; "
+            "complete=False accepts that"
         )
     return ImageFolders(folder / ("train" if train else "val"), classes)
 

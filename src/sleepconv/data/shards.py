@@ -61,7 +61,7 @@ class Shards:
 def write_shards(
     encoded: EncodedImages, folder: Path, *, prefix: str, images_per_shard: int = 1000, seed: int = 0
 ) -> int:
-    """Write image files, in an order shuffled by seed, as ``folder/prefix-000000.tar`` …; return how many shards.
+    """Write image files, shuffled by seed, as ``folder/prefix-000000.tar`` …; return how many shards.
 
     The folder appears when all of it is written, with the class names in ``classes.txt``.
     """
@@ -94,9 +94,9 @@ def _index(paths: list[Path], index_dir: Path | None) -> dict[str, np.ndarray]:
     folder = index_dir / f"shards-{hashlib.sha256(facts.encode()).hexdigest()[:12]}"
     if not folder.is_dir():
         with replaced_when_done(folder) as new:
-            np.savez(new / "index.npz", **_scan(paths))
-    with np.load(folder / "index.npz", allow_pickle=False) as stored:
-        return dict(stored)
+            for name, values in _scan(paths).items():
+                np.save(new / name, values)
+    return {path.stem: np.load(path, allow_pickle=False) for path in folder.glob("*.npy")}
 
 
 def _scan(paths: list[Path]) -> dict[str, np.ndarray]:

@@ -103,8 +103,8 @@ def list_validation(folder: Path, wnids: list[str]) -> Listing:
     if missing or not listing:
         raise FileNotFoundError(
             f"{folder / 'val' / 'images'} lacks {len(missing)} of the {len(listing)} images that "
-            f"val_annotations.txt lists{f', first {missing[0].name}' if missing else ''}; if val/ was sorted into "
-            "class folders, unpack the original archive again (`sleepconv data get tiny-imagenet`)"
+            f"val_annotations.txt lists{f', first {missing[0].name}' if missing else ''}; if val/ was sorted "
+            "into class folders, unpack the original archive again (`sleepconv data get tiny-imagenet`)"
         )
     return listing
 
