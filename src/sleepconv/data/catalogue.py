@@ -26,10 +26,8 @@ def find_dataset(name: str) -> Dataset:
     """
     if name in DATASETS:
         return DATASETS[name]
-    near = difflib.get_close_matches(
-        _plain(name), {_plain(known): known for known in DATASETS}, n=1, cutoff=0.5
-    )
     known = {_plain(each): each for each in DATASETS}
+    near = difflib.get_close_matches(_plain(name), known, n=1, cutoff=0.5)
     hint = f"did you mean {known[near[0]]!r}?" if near else f"there are {', '.join(DATASETS)}"
     raise ValueError(f"there is no dataset {name!r}; {hint}")
 

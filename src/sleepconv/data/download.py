@@ -106,17 +106,18 @@ def _verify(path: Path, download: Download) -> None:
     if path.name.endswith(".part"):
         path.unlink()
         raise DownloadError(
-            f"{download.filename} arrived with MD5 {found}, but the official one is {download.md5}; it was removed: "
-            "run the same command again, or take it from elsewhere"
+            f"{download.filename} arrived with MD5 {found}, but the official one is {download.md5}; "
+            "it was removed: run the same command again, or take it from elsewhere"
         )
     raise DownloadError(
-        f"{path} has MD5 {found}, but the official one is {download.md5}; remove it and run the same command again"
+        f"{path} has MD5 {found}, but the official one is {download.md5}; remove it and run "
+        "the same command again"
     )
 
 
 def _unreachable(error: Exception, url: str, target: Path, download: Download) -> str:
     reason = getattr(error, "reason", None) or error
     return (
-        f"cannot download from {urlsplit(url).netloc} ({reason}); without network, get {download.url} on another "
-        f"machine, place it at {target} (MD5 {download.md5}) and run the same command again"
+        f"cannot download from {urlsplit(url).netloc} ({reason}); without network, get {download.url} "
+        f"on another machine, place it at {target} (MD5 {download.md5}) and run the same command again"
     )

@@ -64,6 +64,15 @@ class Options:
         return HELD_OUT[name] if self.complete else min(HELD_OUT[name], max(1, available // 10))
 
 
+def imagenet_files(data_dir: Path, *, train: bool, complete: bool = True) -> EncodedImages:
+    """ImageNet's class folders in ``DATA_DIR/imagenet``, or else the shards in ``DATA_DIR/imagenet-shards``."""
+    shards = data_dir / "imagenet-shards"
+    if shards.is_dir() and not (data_dir / IMAGENET_1K.folder).is_dir():
+        paths = list(shards.glob(f"{'train' if train else 'val'}-*.tar"))
+        return Shards(paths, index_dir=cache_directory(data_dir))
+    return imagenet_folders(data_dir, train=train, complete=complete)
+
+
 def load_task(
     name: str,
     *,
@@ -147,11 +156,13 @@ def _tiny_imagenet(dataset: Dataset, options: Options) -> Task:
 
 def _imagenet(dataset: Dataset, options: Options) -> Task:
     decoders = Decoders(on_corrupt=options.on_corrupt)
-    train = _imagenet_files(options, train=True)
+    train = imagenet_files(options.data_dir, train=True, complete=options.complete)
     held_out = options.held_out(dataset.name, len(train.labels))
     kept, held = (rows.numpy() for rows in split_rows(len(train.labels), held_out, options.split_seed))
-    test = train if options.tuning else _imagenet_files(options, train=False)
-    rows = held if options.tuning else np.arange(len(test.labels))
+    test, rows = train, held
+    if not options.tuning:
+        test = imagenet_files(options.data_dir, train=False, complete=options.complete)
+        rows = np.arange(len(test.labels))
     return Task(
         dataset.name,
         train.classes,
@@ -159,14 +170,6 @@ def _imagenet(dataset: Dataset, options: Options) -> Task:
         EncodedSource(train, kept, train=True, decoders=decoders),
         EncodedSource(test, rows, train=False, decoders=decoders),
     )
-
-
-def _imagenet_files(options: Options, *, train: bool) -> EncodedImages:
-    shards = options.data_dir / "imagenet-shards"
-    if shards.is_dir() and not (options.data_dir / IMAGENET_1K.folder).is_dir():
-        paths = list(shards.glob(f"{'train' if train else 'val'}-*.tar"))
-        return Shards(paths, index_dir=cache_directory(options.data_dir))
-    return imagenet_folders(options.data_dir, train=train, complete=options.complete)
 
 
 def _split(dataset: Dataset, options: Options, read: Callable[[bool], Images]) -> tuple[Images, Images]:
@@ -187,10 +190,8 @@ def _training_statistics(dataset: Dataset, options: Options, train: Images) -> S
 
 
 def _tensor_task(
-    dataset: Dataset, options: Options, train: tuple[Images, Translate], evaluation: tuple[Images, Translate]
+    dataset: Dataset, train: tuple[Images, Translate], evaluation: tuple[Images, Translate]
 ) -> Task:
-    sources = [
-        TensorSource(images.to(torch.device(options.device)), move) for images, move in (train, evaluation)
-    ]
-    channels = train[0].pixels.shape[1]
-    return Task(dataset.name, sources[0].classes, (channels, *train[1].size), sources[0], sources[1])
+    images, translation = train
+    input_size = (images.pixels.shape[1], *translation.size)
+    return Task(dataset.name, images.classes, input_size, TensorSource(*train), TensorSource(*evaluation))
