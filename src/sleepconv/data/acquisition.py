@@ -18,11 +18,13 @@ def get(dataset: Dataset, data_dir: StrPath | None = None, *, mirror: str | None
         mirror: take the files from this address instead of the official one; checksums stay official.
     """
     root = data_directory(data_dir)
-    if not dataset.downloads:
-        return f"{dataset.title}: {dataset.advice}"
     folder = root / dataset.folder
+    if not dataset.folder:
+        return f"{dataset.title}: {dataset.advice}"
     if is_complete(dataset, folder):
         return f"{dataset.title} is already in {folder}; `sleepconv data check {dataset.name}` verifies it"
+    if not dataset.downloads:
+        raise FileNotFoundError(f"{folder} is missing. {dataset.advice}")
     if not os.access(_existing(root), os.W_OK | os.X_OK) or not _existing(root).is_dir():
         raise PermissionError(
             f"cannot write in {root}; make it writable or name another folder with --data-dir"

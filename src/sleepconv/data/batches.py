@@ -1,8 +1,9 @@
 """The loader: which images in which batch, on which process, prepared ahead of time."""
 
-import queue
-import threading
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 
@@ -61,6 +62,7 @@ class Batches:
         self.repetitions, self.shuffle, self.drop_last = repetitions, shuffle, drop_last
         self.rank, self.world_size, self.prefetch = rank, world_size, prefetch
         self.originals = batch_size // repetitions
+        self._worker: ThreadPoolExecutor | None = None
         self._known_order: tuple[int, np.ndarray] | None = None
         if not len(self):
             raise ValueError(
@@ -96,8 +98,12 @@ class Batches:
         """The batches of an epoch in order, from step ``start`` on (to resume a run in the middle)."""
         if not 0 <= start <= len(self):
             raise ValueError(f"start is a step from 0 to {len(self)}, not {start}")
-        made = (self.batch(epoch, step) for step in range(start, len(self)))
-        return prefetched(made, self.prefetch) if self.prefetch else made
+        steps = range(start, len(self))
+        if not self.prefetch:
+            return (self.batch(epoch, step) for step in steps)
+        if self._worker is None:
+            self._worker = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
+        return _ahead(self._worker, [partial(self.batch, epoch, step) for step in steps], self.prefetch)
 
     def _first(self, step: int) -> int:
         if not 0 <= step < len(self):
@@ -114,49 +120,15 @@ class Batches:
         return known[1]
 
 
-def prefetched(batches: Iterator[Batch], ahead: int) -> Iterator[Batch]:
-    """Run an iterator in a background thread, up to ``ahead`` items before they are asked for.
-
-    An error inside comes out where the item would have; leaving early ends the thread.
-
-    >>> list(prefetched(iter([1, 2, 3]), ahead=2))
-    [1, 2, 3]
-    """
-    ready: queue.Queue[tuple[Batch | None, BaseException | None]] = queue.Queue(maxsize=ahead)
-    stop = threading.Event()
-    thread = threading.Thread(target=_produce, args=(batches, ready, stop), daemon=True, name="prefetch")
-    thread.start()
+def _ahead(worker: ThreadPoolExecutor, tasks: list[Callable[[], Batch]], count: int) -> Iterator[Batch]:
+    """Run tasks in the worker, up to ``count`` before their results are asked for; errors come out in turn."""
+    waiting = deque(worker.submit(task) for task in tasks[:count])
     try:
-        while True:
-            item, error = ready.get()
-            if error is not None:
-                raise error
-            if item is None:
-                return
-            yield item
+        for following in [*tasks[count:], *[None] * len(waiting)]:
+            batch = waiting.popleft().result()
+            if following is not None:
+                waiting.append(worker.submit(following))
+            yield batch
     finally:
-        stop.set()
-        thread.join()
-
-
-def _produce(
-    batches: Iterator[Batch],
-    ready: "queue.Queue[tuple[Batch | None, BaseException | None]]",
-    stop: threading.Event,
-) -> None:
-    def put(item: Batch | None, error: BaseException | None = None) -> None:
-        while not stop.is_set():
-            try:
-                ready.put((item, error), timeout=0.05)
-                return
-            except queue.Full:
-                continue
-
-    try:
-        for batch in batches:
-            put(batch)
-            if stop.is_set():
-                return
-        put(None)
-    except BaseException as error:
-        put(None, error)
+        for left in waiting:
+            left.cancel()

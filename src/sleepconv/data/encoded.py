@@ -4,9 +4,10 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Int64, UInt8
+from jaxtyping import Int64, UInt8
 from torch import Tensor
 
+from sleepconv.data.buffers import Buffers
 from sleepconv.data.jpeg import Decoders, open_image, resized_crop
 from sleepconv.data.sources import Batch
 from sleepconv.data.statistics import IMAGENET, Statistics
@@ -61,9 +62,17 @@ class EncodedSource:
             raise ValueError(f"a crop of {size} does not fit a short side of {short_side}")
         self.encoded, self.rows, self.classes, self.train = encoded, rows, encoded.classes, train
         self.decoders, self.short_side, self.size, self.statistics = decoders, short_side, size, statistics
+        factors = statistics.scale_and_shift(torch.device("cpu"))
+        self._scale, self._shift = (np.tile(factor.flatten().numpy(), size) for factor in factors)
+        self._buffers = Buffers()
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @property
+    def labels(self) -> Int64[Tensor, "images"]:
+        """The label of every image, in the source's own order."""
+        return torch.from_numpy(self.encoded.labels[self.rows])
 
     def order(self, random: np.random.Generator) -> np.ndarray:
         """A random order of all images for one epoch."""
@@ -72,26 +81,23 @@ class EncodedSource:
     def batch(self, positions: np.ndarray, chance: np.ndarray) -> Batch:
         """Decode in parallel; a corrupt image is an error or makes the batch smaller, as the decoders say."""
         rows = self.rows[positions]
-        pixels = np.empty((len(rows), self.size, self.size, 3), dtype=np.uint8)
+        inputs = self._buffers.take((len(rows), self.size, self.size * 3))
 
         def work(index: int) -> None:
-            pixels[index] = self._crop(int(rows[index]), chance[index])
+            pixels = self._crop(int(rows[index]), chance[index])
+            np.multiply(pixels.reshape(self.size, -1), self._scale, out=inputs[index], casting="same_kind")
+            np.add(inputs[index], self._shift, out=inputs[index])
 
         good = self.decoders.run(work, len(rows))
         labels = torch.from_numpy(self.encoded.labels[rows])
         if not good.all():
-            pixels, labels = pixels[good], labels[good]
-        return self._normalised(torch.from_numpy(pixels)), labels
+            inputs, labels = inputs[good], labels[good]
+        # In the memory order of the decoder, which is PyTorch's channels_last.
+        return torch.from_numpy(inputs).view(-1, self.size, self.size, 3).permute(0, 3, 1, 2), labels
 
-    def _crop(self, row: int, chance: np.ndarray) -> np.ndarray:
+    def _crop(self, row: int, chance: np.ndarray) -> UInt8[np.ndarray, "size size 3"]:
         image = open_image(self.encoded.read(row), self.encoded.name(row))
-        where = (float(chance[0]), float(chance[1])) if self.train else (0.5, 0.5)
-        crop = np.asarray(resized_crop(image, short_side=self.short_side, size=self.size, chance=where))
-        return crop[:, ::-1] if self.train and chance[2] < 0.5 else crop
-
-    def _normalised(
-        self, pixels: UInt8[Tensor, "batch height width channels"]
-    ) -> Float32[Tensor, "batch channels height width"]:
-        """In the memory order of the decoder, which is PyTorch's channels_last."""
-        scale, shift = self.statistics.scale_and_shift(pixels.device)
-        return torch.mul(pixels.permute(0, 3, 1, 2), scale).add_(shift)
+        if not self.train:
+            return resized_crop(image, short_side=self.short_side, size=self.size, chance=(0.5, 0.5))
+        place, flip = (float(chance[0]), float(chance[1])), bool(chance[2] < 0.5)
+        return resized_crop(image, short_side=self.short_side, size=self.size, chance=place, flip=flip)

@@ -51,7 +51,7 @@ class ImageFolders:
 
     def name(self, row: int) -> str:
         """The path of an image."""
-        return str(self.folder / self.classes[self.labels[row]] / self.files[row])
+        return os.path.join(self.folder, self.classes[self.labels[row]], self.files[row])
 
     def read(self, row: int) -> bytes:
         """The content of an image file."""

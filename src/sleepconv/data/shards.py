@@ -3,6 +3,7 @@
 import hashlib
 import io
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,9 @@ import torch
 from jaxtyping import Int64
 
 from sleepconv.data.encoded import EncodedImages
+from sleepconv.data.imagenet import imagenet_folders
 from sleepconv.data.images import check_labels
-from sleepconv.data.locations import replaced_when_done
+from sleepconv.data.locations import StrPath, replaced_when_done
 from sleepconv.data.randomness import random_stream
 
 IMAGE_SUFFIXES = ("jpg", "jpeg", "png")
@@ -59,9 +61,9 @@ class Shards:
 
 
 def write_shards(
-    encoded: EncodedImages, folder: Path, *, prefix: str, images_per_shard: int = 1000, seed: int = 0
+    parts: Mapping[str, EncodedImages], folder: Path, *, images_per_shard: int = 1000, seed: int = 0
 ) -> int:
-    """Write image files, shuffled by seed, as ``folder/prefix-000000.tar`` …; return how many shards.
+    """Write image files, shuffled by seed, as ``folder/PART-000000.tar`` …; return how many shards.
 
     The folder appears when all of it is written, with the class names in ``classes.txt``.
     """
@@ -69,16 +71,35 @@ def write_shards(
         raise ValueError(f"a shard holds at least one image, not {images_per_shard}")
     if folder.exists():
         raise FileExistsError(f"{folder} is already there; remove it or write the shards elsewhere")
-    order = random_stream("shards", seed=seed).permutation(len(encoded.labels))
-    groups = [order[i : i + images_per_shard] for i in range(0, len(order), images_per_shard)]
+    count = 0
     with replaced_when_done(folder) as new:
-        (new / "classes.txt").write_text("\n".join(encoded.classes) + "\n")
-        for number, rows in enumerate(groups):
-            with tarfile.open(new / f"{prefix}-{number:06d}.tar", "w:") as tar:
-                for row in rows.tolist():
-                    _add(tar, f"{row:08d}.jpg", encoded.read(row))
-                    _add(tar, f"{row:08d}.cls", str(encoded.labels[row]).encode())
-    return len(groups)
+        for part, encoded in parts.items():
+            (new / "classes.txt").write_text("\n".join(encoded.classes) + "\n")
+            order = random_stream("shards", seed=seed).permutation(len(encoded.labels))
+            for number, first in enumerate(range(0, len(order), images_per_shard)):
+                rows = order[first : first + images_per_shard].tolist()
+                _write_shard(new / f"{part}-{number:06d}.tar", encoded, rows)
+                count += 1
+    return count
+
+
+def write_imagenet_shards(folder: StrPath, data_dir: StrPath | None = None, *, complete: bool = True) -> str:
+    """Write ImageNet's class folders as shards and say what to do with them."""
+    parts = {
+        "train": imagenet_folders(data_dir, train=True, complete=complete),
+        "val": imagenet_folders(data_dir, train=False, complete=complete),
+    }
+    count = write_shards(parts, Path(folder))
+    return (
+        f"{count} shards are in {folder}; as DATA_DIR/imagenet-shards they serve where there is no imagenet/"
+    )
+
+
+def _write_shard(path: Path, encoded: EncodedImages, rows: list[int]) -> None:
+    with tarfile.open(path, "w:") as tar:
+        for row in rows:
+            _add(tar, f"{row:08d}.jpg", encoded.read(row))
+            _add(tar, f"{row:08d}.cls", str(encoded.labels[row]).encode())
 
 
 def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:

@@ -8,6 +8,7 @@ from jaxtyping import Float, Float32, Int64, UInt8
 from torch import Tensor
 
 from sleepconv.data.images import Images
+from sleepconv.data.statistics import Statistics
 
 Batch = tuple[Float32[Tensor, "batch channels height width"], Int64[Tensor, "batch"]]
 CHANCES = 3
@@ -15,6 +16,8 @@ CHANCES = 3
 
 class Transform(Protocol):
     """Pixels in, normalised images out; all randomness comes in as uniform numbers in [0, 1)."""
+
+    statistics: Statistics
 
     def __call__(
         self,
@@ -29,8 +32,14 @@ class Source(Protocol):
     """Labelled images that a loader can draw in any order."""
 
     classes: tuple[str, ...]
+    statistics: Statistics
 
     def __len__(self) -> int: ...
+
+    @property
+    def labels(self) -> Int64[Tensor, "images"]:
+        """The label of every image, in the source's own order."""
+        ...
 
     def order(self, random: np.random.Generator) -> np.ndarray:
         """A random order of all images for one epoch."""
@@ -52,10 +61,16 @@ class TensorSource:
     """
 
     def __init__(self, images: Images, transform: Transform) -> None:
-        self.images, self.transform, self.classes = images, transform, images.classes
+        self.images, self.transform = images, transform
+        self.classes, self.statistics = images.classes, transform.statistics
 
     def __len__(self) -> int:
         return len(self.images)
+
+    @property
+    def labels(self) -> Int64[Tensor, "images"]:
+        """The label of every image, in the source's own order."""
+        return self.images.labels[self.images.rows]
 
     def order(self, random: np.random.Generator) -> np.ndarray:
         """A random order of all images for one epoch."""

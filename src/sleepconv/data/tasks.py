@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from sleepconv.data import digits as digits_module
 from sleepconv.data.catalogue import find_dataset
 from sleepconv.data.cifar import cifar10, cifar100
 from sleepconv.data.description import Dataset
+from sleepconv.data.digits import FIELD, SIZE, digits, on_visual_field
 from sleepconv.data.encoded import EncodedImages, EncodedSource
 from sleepconv.data.fashion_mnist import fashion_mnist, fashion_mnist_folder
 from sleepconv.data.imagenet import IMAGENET_1K, imagenet_folders
@@ -65,7 +65,7 @@ class Options:
 
 
 def imagenet_files(data_dir: Path, *, train: bool, complete: bool = True) -> EncodedImages:
-    """ImageNet's class folders in ``DATA_DIR/imagenet``, or else the shards in ``DATA_DIR/imagenet-shards``."""
+    """ImageNet's class folders in ``DATA_DIR/imagenet``, else the shards in ``DATA_DIR/imagenet-shards``."""
     shards = data_dir / "imagenet-shards"
     if shards.is_dir() and not (data_dir / IMAGENET_1K.folder).is_dir():
         paths = list(shards.glob(f"{'train' if train else 'val'}-*.tar"))
@@ -112,17 +112,17 @@ def load_task(
 
 
 def _digits(dataset: Dataset, options: Options) -> Task:
-    train, evaluation = _split(dataset, options, lambda train: digits_module.digits(train=train))
+    train, evaluation = _split(dataset, options, lambda train: digits(train=train))
     rows, columns = (
-        [(extent - digits_module.SIZE) // 2 + shift for shift in range(-reach, reach + 1)]
-        for extent in digits_module.FIELD
-        for reach in [min(options.padding, (extent - digits_module.SIZE) // 2)]
+        [(extent - SIZE) // 2 + shift for shift in range(-reach, reach + 1)]
+        for extent in FIELD
+        for reach in [min(options.padding, (extent - SIZE) // 2)]
     )
-    middle = [rows[len(rows) // 2]], [columns[len(columns) // 2]]
+    middle_row, middle_column = rows[len(rows) // 2], columns[len(columns) // 2]
     return _tensor_task(
         dataset,
-        (train, digits_module.on_visual_field(rows=rows, columns=columns)),
-        (evaluation, digits_module.on_visual_field(rows=middle[0], columns=middle[1])),
+        (train, on_visual_field(rows=rows, columns=columns)),
+        (evaluation, on_visual_field(rows=[middle_row], columns=[middle_column])),
     )
 
 
