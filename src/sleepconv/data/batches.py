@@ -121,7 +121,7 @@ class Batches:
 
 
 def _ahead(worker: ThreadPoolExecutor, tasks: list[Callable[[], Batch]], count: int) -> Iterator[Batch]:
-    """Run tasks in the worker, up to ``count`` before their results are asked for; errors come out in turn."""
+    """Run tasks in the worker, up to ``count`` before their results are asked for; errors come in turn."""
     waiting = deque(worker.submit(task) for task in tasks[:count])
     try:
         for following in [*tasks[count:], *[None] * len(waiting)]:

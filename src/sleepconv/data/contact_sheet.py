@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 MARGIN = 6
-LABEL_WIDTH = 150
 LEAST_HEIGHT = 48
+NAME_LENGTH = 24
 
 
 def contact_sheet(source: Source, *, classes: int = 20, images: int = 10, seed: int = 0) -> "Image":
@@ -38,16 +38,20 @@ def contact_sheet(source: Source, *, classes: int = 20, images: int = 10, seed: 
     )
     scale = max(1, -(-LEAST_HEIGHT // height))
     cell = (width * scale + MARGIN, height * scale + MARGIN)
-    sheet = Image.new("RGB", (LABEL_WIDTH + images * cell[0] + MARGIN, len(rows) * cell[1] + MARGIN), "white")
+    ruler = ImageDraw.Draw(Image.new("RGB", (1, 1)))
+    indent = 2 * MARGIN + int(
+        max(ruler.textlength(source.classes[label][:NAME_LENGTH]) for label in shown.tolist())
+    )
+    sheet = Image.new("RGB", (indent + images * cell[0] + MARGIN, len(rows) * cell[1] + MARGIN), "white")
     draw = ImageDraw.Draw(sheet)
     for place, (label, row) in enumerate(zip(shown.tolist(), rows, strict=True)):
         top = MARGIN + place * cell[1]
-        draw.text((MARGIN, top + cell[1] // 2 - 8), source.classes[label][:24], fill="black")
+        draw.text((MARGIN, top + cell[1] // 2 - 8), source.classes[label][:NAME_LENGTH], fill="black")
         for column, pixels in enumerate(row):
             picture = Image.fromarray(pixels).resize(
                 (width * scale, height * scale), Image.Resampling.NEAREST
             )
-            sheet.paste(picture, (LABEL_WIDTH + column * cell[0], top))
+            sheet.paste(picture, (indent + column * cell[0], top))
     return sheet
 
 
