@@ -54,15 +54,15 @@ def test_a_zip_archive_is_unpacked_into_its_folder(tmp_path):
 @pytest.mark.parametrize(
     "name", ["../evil", "set/../../evil", "/tmp/evil", "set\\..\\evil", "C:\\evil", "evil"]
 )
-def test_members_that_lead_elsewhere_are_refused_and_nothing_is_left(tmp_path, name):
-    for archive in (
-        tar_of(tmp_path / "a.tar.gz", ["set/good.bin", name]),
-        zip_of(tmp_path / "a.zip", {"set/good.bin": b"1", name: b"2"}),
-    ):
-        with pytest.raises(ValueError, match="is refused: its member"):
-            unpack(archive, tmp_path / "set")
-        archive.unlink()
-        assert left_behind(tmp_path) == []
+@pytest.mark.parametrize("kind", ["tar", "zip"])
+def test_members_that_lead_elsewhere_are_refused_and_nothing_is_left(tmp_path, name, kind):
+    if kind == "tar":
+        archive = tar_of(tmp_path / "a.tar.gz", ["set/good.bin", name])
+    else:
+        archive = zip_of(tmp_path / "a.zip", {"set/good.bin": b"1", name: b"2"})
+    with pytest.raises(ValueError, match="is refused: its member"):
+        unpack(archive, tmp_path / "set")
+    assert left_behind(tmp_path) == [archive.name]
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE])

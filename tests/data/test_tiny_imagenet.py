@@ -55,13 +55,13 @@ def test_missing_annotations_are_an_error_not_a_one_class_test_set(small_tiny_im
 @pytest.mark.parametrize("line", ["val_0.JPEG\tn99\t0", "val_0.JPEG", "../../secret\tn01\t0"])
 def test_an_annotation_of_no_known_class_or_file_is_named(small_tiny_imagenet, data_dir, line):
     (small_tiny_imagenet / "val" / "val_annotations.txt").write_text(line + "\n")
-    with pytest.raises(ValueError, match="line 1 of .* names no file and known class"):
+    with pytest.raises(ValueError, match=r"line 1 of .* names no file and known class"):
         tiny_imagenet(data_dir, train=False, complete=False)
 
 
 def test_a_missing_class_folder_is_named(small_tiny_imagenet, data_dir):
     (small_tiny_imagenet / "train" / "n02").rename(small_tiny_imagenet / "elsewhere")
-    with pytest.raises(FileNotFoundError, match="n02.* has no images, but wnids.txt names the class n02"):
+    with pytest.raises(FileNotFoundError, match=r"n02.* has no images, but wnids\.txt names the class n02"):
         tiny_imagenet(data_dir, complete=False)
 
 

@@ -53,7 +53,8 @@ def test_equals_laying_each_image_pixel_by_pixel(size, corners):
 
 
 def test_padding_is_exactly_zero_after_normalisation():
-    moved = translate(random_pixels(1), torch.tensor([[4, -3]]), size=(32, 32), statistics=STATISTICS)
+    statistics = Statistics((100.5,) * 3, (50.0,) * 3)
+    moved = translate(random_pixels(1), torch.tensor([[4, -3]]), size=(32, 32), statistics=statistics)
     assert (moved[:, :, :4] == 0).all()
     assert (moved[:, :, :, 29:] == 0).all()
     assert (moved[:, :, 4:, :29] != 0).all()
