@@ -25,7 +25,7 @@ class Statistics:
         """Refuse what cannot normalise."""
         if len(self.mean) != len(self.std) or not all(s > 0 for s in self.std):
             raise ValueError(
-                f"each channel needs a mean and a positive deviation, not {self.mean} and {self.std}"
+                f"each channel needs a mean and a deviation above 0, not {self.mean}, {self.std}"
             )
 
     def scale_and_shift(self, device: torch.device) -> tuple[Tensor, Tensor]:
