@@ -1,6 +1,7 @@
 """Memory that is written again once nobody uses it: fresh pages cost more than the arithmetic on them."""
 
 import sys
+import threading
 
 import numpy as np
 
@@ -18,15 +19,21 @@ class Buffers:
     False
     """
 
-    def __init__(self, keep: int = 4) -> None:
+    def __init__(self, keep: int = 5) -> None:
         self.keep = keep
         self._arrays: list[np.ndarray] = []
+        self._lock = threading.Lock()
 
     def take(self, shape: tuple[int, ...]) -> np.ndarray:
         """An array of this shape with undefined content."""
-        for array in self._arrays:
-            if array.shape[1:] == shape[1:] and len(array) >= shape[0] and sys.getrefcount(array) == UNUSED:
-                return array[: shape[0]]
-        new = np.empty(shape, dtype=np.float32)
-        self._arrays = [new, *self._arrays][: self.keep]
-        return new[:]
+        with self._lock:
+            for array in self._arrays:
+                if (
+                    array.shape[1:] == shape[1:]
+                    and len(array) >= shape[0]
+                    and sys.getrefcount(array) == UNUSED
+                ):
+                    return array[: shape[0]]
+            new = np.empty(shape, dtype=np.float32)
+            self._arrays = [new, *self._arrays][: self.keep]
+            return new[:]

@@ -8,10 +8,11 @@ from urllib.parse import urlsplit
 
 from tqdm import tqdm
 
-from sleepconv.data.description import CHUNK, Download, md5_of_file
+from sleepconv.data.description import Download, md5_of_file
 
 ATTEMPTS = 3
 TIMEOUT_S = 30
+CHUNK_BYTES = 1 << 20
 
 
 class DownloadError(RuntimeError):
@@ -75,7 +76,7 @@ def _transfer(url: str, partial: Path) -> bool:
                 total=total, initial=start, unit="B", unit_scale=True, desc=partial.stem, disable=None
             ) as bar,
         ):
-            while chunk := response.read(CHUNK):
+            while chunk := response.read(CHUNK_BYTES):
                 file.write(chunk)
                 bar.update(len(chunk))
     return total is None or partial.stat().st_size == total

@@ -1,6 +1,6 @@
 """Images that stay encoded on disk and are decoded, cropped and flipped in parallel batch by batch."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from sleepconv.data.sources import Batch
 from sleepconv.data.statistics import IMAGENET, Statistics
 
 
+@runtime_checkable
 class EncodedImages(Protocol):
     """Labelled image files, wherever they lie."""
 

@@ -1,7 +1,6 @@
 """Labelled images held as one uint8 tensor, and the split of a training set by seed."""
 
 from dataclasses import dataclass, field, replace
-from typing import Self
 
 import numpy as np
 import torch
@@ -49,12 +48,12 @@ class Images:
         rows = self.rows[positions]
         return self.pixels.index_select(0, rows), self.labels[rows]
 
-    def to(self, device: torch.device | str) -> Self:
+    def to(self, device: torch.device | str) -> "Images":
         """The same images on a device."""
         moved = {name: getattr(self, name).to(device) for name in ("pixels", "labels", "rows")}
         return replace(self, **moved)
 
-    def split(self, held_out: int, seed: int = 0) -> tuple[Self, Self]:
+    def split(self, held_out: int, seed: int = 0) -> tuple["Images", "Images"]:
         """Split off ``held_out`` random images: (the rest, the held-out ones). The seed decides which."""
         kept, held = split_rows(len(self), held_out, seed)
         return replace(self, rows=self.rows[kept]), replace(self, rows=self.rows[held])

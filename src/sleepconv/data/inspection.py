@@ -1,6 +1,5 @@
 """`sleepconv data check`: what is there, what is missing, whether it is the official data."""
 
-import io
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -67,7 +66,7 @@ def _check_files(dataset: Dataset, folder: Path, report: Report) -> None:
 def _check_file(file: File, path: Path, report: Report) -> None:
     if path.suffix == ".gz":
         content = read_content(path)
-        size, md5 = len(content), md5_of(io.BytesIO(content))
+        size, md5 = len(content), md5_of(content)
     else:
         size, md5 = path.stat().st_size, md5_of_file(path)
     if file.size is not None and size != file.size:

@@ -1,6 +1,6 @@
 """What a loader draws from: anything that turns places in an epoch and chances into a batch."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ Batch = tuple[Float32[Tensor, "batch channels height width"], Int64[Tensor, "bat
 CHANCES = 3
 
 
+@runtime_checkable
 class Transform(Protocol):
     """Pixels in, normalised images out; all randomness comes in as uniform numbers in [0, 1)."""
 
@@ -28,6 +29,7 @@ class Transform(Protocol):
         ...
 
 
+@runtime_checkable
 class Source(Protocol):
     """Labelled images that a loader can draw in any order."""
 

@@ -6,12 +6,12 @@ larger visual field are one operation: the corner of the image is drawn from a s
 
 import threading
 from collections.abc import Sequence
-from typing import Self
 
 import torch
 from jaxtyping import Float, Float32, Int64, UInt8
 from torch import Tensor
 
+from sleepconv.data.buffers import Buffers
 from sleepconv.data.statistics import Statistics
 
 Size = tuple[int, int]
@@ -60,9 +60,10 @@ class Translate:
         self.size, self.statistics = size, statistics
         self._extent = tuple((min(axis), max(axis)) for axis in (rows, columns))
         self._local = threading.local()
+        self._buffers = Buffers()
 
     @classmethod
-    def after_padding(cls, padding: int, *, size: Size, statistics: Statistics) -> Self:
+    def after_padding(cls, padding: int, *, size: Size, statistics: Statistics) -> "Translate":
         """Pad with the mean on every side, then crop back to ``size`` at random (CIFAR)."""
         if padding < 0 or padding > min(size):
             raise ValueError(f"padding is from 0 to the image's size {min(size)}, not {padding}")
@@ -70,7 +71,7 @@ class Translate:
         return cls(shifts, shifts, size=size, statistics=statistics)
 
     @classmethod
-    def within(cls, image: Size, *, size: Size, padding: int, statistics: Statistics) -> Self:
+    def within(cls, image: Size, *, size: Size, padding: int, statistics: Statistics) -> "Translate":
         """Centre-crop to ``size`` + 2·``padding``, then crop to ``size`` at random (TinyImageNet)."""
         room = min(full - part for full, part in zip(image, size, strict=True)) // 2
         if not 0 <= padding <= room:
@@ -105,7 +106,11 @@ class Translate:
             return field.clone()
         windows = field.unfold(2, self.size[0], 1).unfold(3, self.size[1], 1).permute(0, 2, 3, 1, 4, 5)
         offsets = (torch.tensor(origin) - corners).to(pixels.device)
-        return windows[torch.arange(len(pixels), device=pixels.device), offsets[:, 0], offsets[:, 1]]
+        chosen = [torch.arange(len(pixels), device=pixels.device), offsets[:, 0], offsets[:, 1]]
+        if pixels.device.type != "cpu":
+            return windows[chosen]
+        out = torch.from_numpy(self._buffers.take((len(pixels), pixels.shape[1], *self.size)))
+        return torch.ops.aten.index.Tensor_out(windows, chosen, out=out)
 
     def _normalised_field(self, pixels: Tensor) -> tuple[Tensor, tuple[int, int]]:
         """Normalised images with the zeros that any allowed window may see, and the windows' origin."""
