@@ -142,6 +142,15 @@ def test_a_missing_page_is_not_asked_for_again(server, tmp_path):
     assert names(tmp_path) == []
 
 
+def test_a_full_disk_is_not_called_a_network_error(server, tmp_path):
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("this system has no /dev/full")
+    (tmp_path / "archive.bin.part").symlink_to(full)
+    with pytest.raises(OSError, match="No space left on device"):
+        fetch(download_of(server), tmp_path)
+
+
 def test_without_network_the_file_to_place_by_hand_is_named(tmp_path):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))

@@ -1,6 +1,7 @@
 """Fetch a file over HTTP: resumed where it stopped, checked, and in place only when it is whole."""
 
 import http.client
+import ssl
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -13,6 +14,14 @@ from sleepconv.data.description import Download, md5_of_file
 ATTEMPTS = 3
 TIMEOUT_S = 30
 CHUNK_BYTES = 1 << 20
+# A full disk or an unwritable folder is an OSError too, but says itself what is wrong.
+NETWORK_ERRORS = (
+    urllib.error.URLError,
+    http.client.HTTPException,
+    ConnectionError,
+    TimeoutError,
+    ssl.SSLError,
+)
 
 
 class DownloadError(RuntimeError):
@@ -41,7 +50,7 @@ def fetch(download: Download, folder: Path, *, url: str | None = None) -> Path:
         try:
             if _transfer(source, partial):
                 break
-        except (urllib.error.URLError, OSError, http.client.HTTPException) as error:
+        except NETWORK_ERRORS as error:
             if attempt == ATTEMPTS - 1 or not _worth_repeating(error):
                 raise DownloadError(_unreachable(error, source, target, download)) from error
     else:
