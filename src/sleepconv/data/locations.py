@@ -1,0 +1,74 @@
+"""Where data and what is computed from it lie on disk, and how files get there whole or not at all."""
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+StrPath = str | os.PathLike[str]
+
+
+def data_directory(explicit: StrPath | None = None) -> Path:
+    """The folder of the datasets: ``explicit``, else ``$SLEEPCONV_DATA``, else ``~/.cache/sleepconv``.
+
+    >>> data_directory("/datasets").as_posix()
+    '/datasets'
+    """
+    if explicit is not None:
+        return Path(explicit).expanduser()
+    if named := os.environ.get("SLEEPCONV_DATA"):
+        return Path(named).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "sleepconv"
+
+
+def cache_directory(data_dir: Path) -> Path:
+    """The folder for what is computed from the data: ``$SLEEPCONV_CACHE``, else ``computed`` beside the data.
+
+    >>> cache_directory(Path("/datasets")).as_posix()
+    '/datasets/computed'
+    """
+    named = os.environ.get("SLEEPCONV_CACHE")
+    return Path(named).expanduser() if named else data_dir / "computed"
+
+
+@contextlib.contextmanager
+def replaced_when_done(target: Path) -> Iterator[Path]:
+    """Give a temporary folder beside ``target`` that takes its place on success and vanishes on failure."""
+    with _writable(target.parent):
+        work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        new = work / "new"
+        new.mkdir()
+        yield new
+        if target.exists():
+            target.rename(work / "old")
+        new.rename(target)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def write_atomically(target: Path, text: str) -> None:
+    """Write a small text file so that a reader sees the old one or the new one, never a part."""
+    with _writable(target.parent):
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(text)
+        os.replace(name, target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def _writable(folder: Path) -> Iterator[None]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise OSError(
+            f"cannot write in {folder}: {error.strerror or error}; make it writable, or name other folders "
+            "with --data-dir or SLEEPCONV_DATA (data) and SLEEPCONV_CACHE (what is computed from it)"
+        ) from error

@@ -1,0 +1,154 @@
+"""WebDataset tar shards: pairs KEY.jpg and KEY.cls in plain tar files, read in place and nearly in order."""
+
+import hashlib
+import io
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Int64
+
+from sleepconv.data.encoded import EncodedImages
+from sleepconv.data.imagenet import imagenet_folders
+from sleepconv.data.images import check_labels
+from sleepconv.data.locations import StrPath, replaced_when_done
+from sleepconv.data.randomness import random_stream
+
+IMAGE_SUFFIXES = ("jpg", "jpeg", "png")
+SHARDS_MIXED = 16
+
+
+class Shards:
+    """Images in tar shards. An epoch goes through the shards in random order, ``SHARDS_MIXED`` at a time.
+
+    Args:
+        paths: the tar files.
+        classes: the class names; by default from ``classes.txt`` beside the shards.
+        index_dir: where to remember what is in the shards; by default it is read each time.
+    """
+
+    def __init__(
+        self, paths: list[Path], classes: tuple[str, ...] | None = None, *, index_dir: Path | None = None
+    ) -> None:
+        if not paths:
+            raise FileNotFoundError("no tar shards were given; they are named like train-000000.tar")
+        self.paths = sorted(paths)
+        self.classes = _classes_beside(self.paths[0]) if classes is None else classes
+        index = _index(self.paths, index_dir)
+        self.shard, self.offset, self.size, self.labels, self._keys = (
+            index[name] for name in ("shard", "offset", "size", "labels", "keys")
+        )
+        check_labels(torch.from_numpy(self.labels), len(self.classes), f"the shards in {self.paths[0].parent}")
+
+    def name(self, row: int) -> str:
+        """The shard and the key of an image."""
+        return f"{self.paths[self.shard[row]]}:{self._keys[row].decode()}"
+
+    def read(self, row: int) -> bytes:
+        """The content of an image, straight from its place in the shard."""
+        with self.paths[self.shard[row]].open("rb") as file:
+            file.seek(int(self.offset[row]))
+            return file.read(int(self.size[row]))
+
+    def order(self, rows: Int64[np.ndarray, "images"], random: np.random.Generator) -> np.ndarray:
+        """Shards in random order, images mixed within groups of shards, so that reading stays local."""
+        group = random.permutation(len(self.paths))[self.shard[rows]] // SHARDS_MIXED
+        return np.lexsort((random.random(len(rows)), group))
+
+
+def write_shards(
+    parts: Mapping[str, EncodedImages], folder: Path, *, images_per_shard: int = 1000, seed: int = 0
+) -> int:
+    """Write image files, shuffled by seed, as ``folder/PART-000000.tar`` …; return how many shards.
+
+    The folder appears when all of it is written, with the class names in ``classes.txt``.
+    """
+    if images_per_shard < 1:
+        raise ValueError(f"a shard holds at least one image, not {images_per_shard}")
+    if folder.exists():
+        raise FileExistsError(f"{folder} is already there; remove it or write the shards elsewhere")
+    count = 0
+    with replaced_when_done(folder) as new:
+        for part, encoded in parts.items():
+            (new / "classes.txt").write_text("\n".join(encoded.classes) + "\n")
+            order = random_stream("shards", seed=seed).permutation(len(encoded.labels))
+            for number, first in enumerate(range(0, len(order), images_per_shard)):
+                rows = order[first : first + images_per_shard].tolist()
+                _write_shard(new / f"{part}-{number:06d}.tar", encoded, rows)
+                count += 1
+    return count
+
+
+def write_imagenet_shards(folder: StrPath, data_dir: StrPath | None = None, *, complete: bool = True) -> str:
+    """Write ImageNet's class folders as shards and say what to do with them."""
+    parts = {
+        "train": imagenet_folders(data_dir, train=True, complete=complete),
+        "val": imagenet_folders(data_dir, train=False, complete=complete),
+    }
+    count = write_shards(parts, Path(folder))
+    return f"{count} shards are in {folder}; as DATA_DIR/imagenet-shards they serve where there is no imagenet/"
+
+
+def _write_shard(path: Path, encoded: EncodedImages, rows: list[int]) -> None:
+    with tarfile.open(path, "w:") as tar:
+        for row in rows:
+            _add(tar, f"{row:08d}.jpg", encoded.read(row))
+            _add(tar, f"{row:08d}.cls", str(encoded.labels[row]).encode())
+
+
+def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
+    member = tarfile.TarInfo(name)
+    member.size = len(content)
+    tar.addfile(member, io.BytesIO(content))
+
+
+def _index(paths: list[Path], index_dir: Path | None) -> dict[str, np.ndarray]:
+    if index_dir is None:
+        return _scan(paths)
+    facts = "\n".join(f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in paths)
+    folder = index_dir / f"shards-{hashlib.sha256(facts.encode()).hexdigest()[:12]}"
+    if not folder.is_dir():
+        with replaced_when_done(folder) as new:
+            for name, values in _scan(paths).items():
+                np.save(new / name, values)
+    return {path.stem: np.load(path, allow_pickle=False) for path in folder.glob("*.npy")}
+
+
+def _scan(paths: list[Path]) -> dict[str, np.ndarray]:
+    rows = [(number, *row) for number, path in enumerate(paths) for row in _members(path)]
+    if not rows:
+        raise ValueError(f"the shards in {paths[0].parent} hold no images")
+    shard, keys, offset, size, labels = zip(*rows, strict=True)
+    numbers = {"shard": shard, "offset": offset, "size": size, "labels": labels}
+    return {"keys": np.array([key.encode() for key in keys])} | {
+        name: np.array(values, dtype=np.int64) for name, values in numbers.items()
+    }
+
+
+def _members(path: Path) -> list[tuple[str, int, int, int]]:
+    """Key, offset, size and label of every image in a shard."""
+    images: dict[str, tuple[int, int]] = {}
+    labels: dict[str, int] = {}
+    try:
+        with tarfile.open(path, "r:") as tar:
+            for member in tar:
+                key, _, suffix = member.name.rpartition(".")
+                if suffix.lower() in IMAGE_SUFFIXES:
+                    images[key] = (member.offset_data, member.size)
+                elif suffix == "cls" and (content := tar.extractfile(member)):
+                    labels[key] = int(content.read())
+    except (tarfile.TarError, ValueError, EOFError) as error:
+        raise ValueError(f"{path} is not a whole, uncompressed WebDataset shard ({error})") from error
+    if images.keys() != labels.keys():
+        lonely = min(images.keys() ^ labels.keys())
+        raise ValueError(f"{path} is truncated or incomplete: {lonely!r} lacks its image or its .cls label")
+    return [(key, *images[key], labels[key]) for key in images]
+
+
+def _classes_beside(path: Path) -> tuple[str, ...]:
+    listing = path.parent / "classes.txt"
+    if not listing.is_file():
+        raise FileNotFoundError(f"{listing} is missing; it names the classes, one a line, in the order of the labels")
+    return tuple(line.strip() for line in listing.read_text().splitlines() if line.strip())
