@@ -28,7 +28,7 @@ def sleeping_layers(
         include: names of modules; only these, or layers inside of them, sleep.
         exclude: names of modules that do not sleep, nor what is inside of them.
     """
-    found = {name: module for name, module in model.named_modules() if isinstance(module, SleepingLayer)}
+    found: dict[str, nn.Module] = {n: m for n, m in model.named_modules() if isinstance(m, SleepingLayer)}
     for name in [*(include or ()), *exclude]:
         if name not in dict(model.named_modules()):
             raise ValueError(f"the model has no module {name!r}; its sleeping layers are {', '.join(found) or 'none'}")
