@@ -160,6 +160,13 @@ GOOD_X, GOOD_WEIGHT = torch.zeros(2, 4, 6, 6), torch.zeros(4, 4, 6, 4, 3, 3)
         ({"stride": 0}, ValueError, "stride is a whole number ≥ 1"),
         ({"stride": (1, 2, 3)}, ValueError, "2 of them"),
         ({"padding": -1}, ValueError, "padding is a whole number ≥ 0"),
+        ({"stride": 1.0}, ValueError, "stride is a whole number"),
+        ({"stride": (1.0, 1.0)}, ValueError, "stride is a whole number"),
+        ({"stride": {1, 2}}, ValueError, "stride is a whole number"),
+        ({"groups": "1"}, ValueError, "groups is a whole number"),
+        ({"padding": None}, ValueError, "padding is a whole number"),
+        ({"x": [1, 2]}, TypeError, "input is a tensor, not a list"),
+        ({"bias": 1}, TypeError, "bias is a tensor, not a int"),
         ({"padding": "full"}, ValueError, '"same" or "valid"'),
         ({"padding": "same", "stride": 2}, ValueError, "needs stride 1"),
         ({"dilation": 9}, ValueError, "smaller than a filter"),
@@ -177,3 +184,8 @@ def test_signatures_say_the_axes_that_the_results_have():
 
     checked = jaxtyped(typechecker=beartype)(locally_connected2d)
     assert checked(GOOD_X, GOOD_WEIGHT, torch.zeros(6, 4, 4)).shape == (2, 6, 4, 4)
+
+
+def test_autocast_does_not_hide_a_mix_with_float64():
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(TypeError, match="one dtype"):
+        locally_connected2d(GOOD_X.double(), GOOD_WEIGHT)

@@ -248,3 +248,118 @@ def test_wrapped_models_and_negative_counts_are_refused():
         to_locally_connected(nn.DataParallel(Small()), torch.randn(1, 3, 8, 8))
     with pytest.raises(ValueError, match="keep_first"):
         to_locally_connected(Small(), torch.randn(1, 3, 8, 8), keep_first=-1)
+
+
+def test_convolutions_that_the_model_calls_through_a_plain_list_are_refused_and_the_model_stays_whole():
+    class Listed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 3, 3)
+            self.layers = [self.conv]
+
+        def forward(self, x):
+            return self.layers[0](x)
+
+    model = Listed()
+    with (
+        pytest.raises(ValueError, match="conv would not be used.*ModuleList"),
+        pytest.warns(UserWarning, match="computed weight"),
+    ):
+        to_locally_connected(model, torch.randn(1, 3, 6, 6), inplace=True)
+    assert type(model.conv) is nn.Conv2d
+
+
+def test_what_leaves_a_converted_model_can_be_viewed():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 2, 1))
+    x = torch.randn(2, 3, 6, 6)
+    assert to_locally_connected(model, x[:1])(x).view(2, -1).shape == (2, 72)
+
+
+def test_a_sample_of_one_image_does_not_make_a_model_copy_its_responses():
+    class Pooled(Small):
+        def forward(self, x):
+            y = F.avg_pool2d(self.second(F.relu(self.norm(self.first(x)))), 2)
+            return y.view(y.shape[0], -1)
+
+    local = to_locally_connected(Pooled(), torch.randn(1, 3, 8, 8))
+    assert not local.first.contiguous_output
+
+
+def test_frozen_parameters_stay_frozen_both_ways():
+    model, x = Small(), torch.randn(2, 3, 8, 8)
+    model.first.requires_grad_(False)
+    local = to_locally_connected(model, x)
+    back = to_convolutional(local)
+    for converted in (local, back):
+        assert not converted.first.weight.requires_grad
+        assert not converted.first.bias.requires_grad
+        assert converted.second.bias.requires_grad
+
+
+def test_weights_used_otherwise_and_tied_biases_are_refused_by_name():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 3, 3)
+
+        def forward(self, x):
+            return F.conv_transpose2d(self.conv(x), self.conv.weight)
+
+    x = torch.randn(1, 3, 6, 6)
+    with pytest.raises(ValueError, match="conv cannot.*used directly"):
+        to_locally_connected(Tied(), x)
+    tied = nn.Sequential(nn.Conv2d(3, 3, 3), nn.Conv2d(3, 3, 3))
+    tied[1].bias = tied[0].bias
+    with pytest.raises(ValueError, match="bias is tied"):
+        to_locally_connected(tied, x)
+
+
+def test_hooks_with_keywords_and_backward_hooks_move_too():
+    model, seen = Small(), []
+    model.first.register_forward_pre_hook(lambda module, a, k: seen.append("pre"), with_kwargs=True)
+    model.first.register_full_backward_hook(lambda module, gi, go: seen.append("backward"))
+    to_locally_connected(model, torch.randn(1, 3, 8, 8))(torch.randn(2, 3, 8, 8)).sum().backward()
+    assert seen[-2:] == ["pre", "backward"]
+
+
+def test_a_buffer_that_the_model_replaces_is_put_back():
+    class Counting(Small):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x):
+            self.calls = self.calls + 1
+            return super().forward(x)
+
+    assert to_locally_connected(Counting(), torch.randn(2, 3, 8, 8)).calls == 0
+
+
+def test_an_unreached_convolution_is_named_even_if_the_model_cannot_train_on_the_sample():
+    class Head(Small):
+        def __init__(self):
+            super().__init__()
+            self.unused, self.head_norm = nn.Conv2d(3, 3, 1), nn.BatchNorm1d(4)
+
+        def forward(self, x):
+            return self.head_norm(super().forward(x))
+
+    with pytest.warns(UserWarning, match="not reached.*unused"):
+        to_locally_connected(Head(), torch.randn(1, 3, 8, 8))
+
+
+@pytest.mark.parametrize("sample", [None, (1, 3, 8, 8), "image"])
+def test_a_sample_that_is_no_input_is_refused(sample):
+    with pytest.raises(TypeError, match="sample_input is a tensor"):
+        to_locally_connected(Small(), sample)
+
+
+@pytest.mark.parametrize("options", [{"momentum": None}, {"track_running_stats": False}, {"affine": False}])
+@pytest.mark.parametrize("training", [True, False])
+def test_every_kind_of_batch_norm_computes_the_same_in_the_other_layout(options, training):
+    model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4, **options), nn.ReLU()).train(training)
+    x = torch.randn(3, 3, 6, 5)
+    local = to_locally_connected(model, x, copy_weights=True)
+    torch.testing.assert_close(local(x), model(x))
+    for ours, theirs in zip(local.buffers(), model.buffers(), strict=True):
+        torch.testing.assert_close(ours, theirs)

@@ -3,6 +3,7 @@
 import copy
 import io
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -130,7 +131,7 @@ def test_contiguous_output_can_be_viewed():
     ("change", "says"),
     [
         ({"groups": 3}, "groups divides both"),
-        ({"in_channels": 0}, "at least 1"),
+        ({"in_channels": 0}, "in_channels is a whole number ≥ 1, not 0"),
         ({"padding_mode": "mirror"}, "padding_mode is one of"),
         ({"bias": "yes"}, "bias is"),
         ({"kernel_size": 0}, "kernel_size is a whole number"),
@@ -152,3 +153,20 @@ def test_an_input_of_another_size_is_refused():
 def test_another_kind_of_module_is_refused():
     with pytest.raises(TypeError, match="expected a Conv2d, got a Linear"):
         LocallyConnected2d.from_conv2d(nn.Linear(3, 3), 6)
+
+
+def test_numpy_integers_and_the_input_keyword_work_as_for_a_convolution():
+    layer = LocallyConnected2d(3, 4, np.int64(3), input_size=np.array([6, 6]), stride=np.int64(2))
+    assert layer(input=torch.randn(2, 3, 6, 6)).shape == (2, 4, 2, 2)
+
+
+def test_a_filter_as_large_as_its_input_needs_little_memory():
+    layer = LocallyConnected1d(2, 2, 3000, input_size=3000)
+    x = torch.randn(2, 2, 3000, requires_grad=True)
+    layer(x).sum().backward()
+    torch.testing.assert_close(x.grad[0], layer.weight[0].sum(0))
+
+
+def test_meta_tensors_give_the_shape():
+    layer = LocallyConnected2d(3, 4, 3, input_size=8, device="meta")
+    assert layer(torch.empty(2, 3, 8, 8, device="meta")).shape == (2, 4, 6, 6)

@@ -5,14 +5,14 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import exp, log
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import nn
 
-from sleepconv.bench.peers import networks, training_step
+from sleepconv.bench.peers import layer_of_shape, layer_steps, networks, training_step
 from sleepconv.nn import LocallyConnected2d
 from sleepconv.training import keep_freed_memory
 
@@ -45,19 +45,38 @@ def geometric_mean(values: list[float]) -> float:
     return exp(sum(map(log, values)) / len(values))
 
 
-def peak_memory(network: str, batch: int) -> float:
-    """Peak resident memory in GB of a process that does two training steps."""
-    command = [sys.executable, "-m", "sleepconv.bench.measure", network, str(batch)]
+def network_memory(network: str, batch: int) -> float:
+    """Peak resident memory in GB of a process that does two training steps of ResNet20."""
+    return _in_a_process_of_its_own("network", network, batch)
+
+
+def layer_memory(shape: Sequence[int], batch: int) -> float:
+    """Peak resident memory in GB that two forward and backward passes of one layer add to a process."""
+    return _in_a_process_of_its_own("layer", list(shape), batch)
+
+
+def _in_a_process_of_its_own(*what: Any) -> float:
+    command = [sys.executable, "-m", "sleepconv.bench.measure", json.dumps(what)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode:
-        raise RuntimeError(f"measuring the memory of {network} failed: {result.stderr.strip().splitlines()[-1:]}")
+        raise RuntimeError(f"measuring the memory of {what} failed: {result.stderr.strip().splitlines()[-1:]}")
     return json.loads(result.stdout)
 
 
-def _steps_and_peak(model: nn.Module, batch: int) -> float:
-    step = training_step(model, batch)
+def _measure(kind: str, what: Any, batch: int) -> float:
+    if kind == "network":
+        step, before = training_step(networks()[what](), batch), 0.0
+    else:
+        step = layer_steps(layer_of_shape([1, 1, 1, 1, 1]), 1, unfold=False)["sleepconv"]
+        step()  # what the libraries need is not the layer's
+        before = _peak()
+        step = layer_steps(layer_of_shape(what), batch, unfold=False)["sleepconv"]
     for _ in range(2):
         step()
+    return _peak() - before
+
+
+def _peak() -> float:
     status = Path("/proc/self/status")
     if status.exists():  # getrusage would count the parent's peak on Linux
         (line,) = [line for line in status.read_text().splitlines() if line.startswith("VmHWM")]
@@ -67,4 +86,4 @@ def _steps_and_peak(model: nn.Module, batch: int) -> float:
 
 if __name__ == "__main__":
     keep_freed_memory()
-    sys.stdout.write(json.dumps(_steps_and_peak(networks()[sys.argv[1]](), int(sys.argv[2]))))
+    sys.stdout.write(json.dumps(_measure(*json.loads(sys.argv[1]))))

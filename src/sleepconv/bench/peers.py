@@ -1,7 +1,7 @@
 """What the locally connected layer is compared with."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -66,6 +66,13 @@ def training_step(model: nn.Module, batch: int) -> Step:
         optimizer.step()
 
     return step
+
+
+def layer_of_shape(shape: Sequence[int]) -> LocallyConnected2d:
+    """A layer from (in channels, out channels, kernel, stride, input side)."""
+    ins, outs, kernel, stride, side = shape
+    padding = kernel // 2
+    return LocallyConnected2d(ins, outs, kernel, input_size=side, stride=stride, padding=padding, bias=False)
 
 
 def layer_steps(local: LocallyConnected2d, batch: int, *, unfold: bool) -> dict[str, Step]:

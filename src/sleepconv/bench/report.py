@@ -9,10 +9,16 @@ from typing import Any
 
 import torch
 
-from sleepconv.bench.measure import geometric_mean, layer_gflop, matrix_product_gflops, peak_memory, race
-from sleepconv.bench.peers import jax_step, layer_steps, networks, training_step
+from sleepconv.bench.measure import (
+    geometric_mean,
+    layer_gflop,
+    layer_memory,
+    matrix_product_gflops,
+    network_memory,
+    race,
+)
+from sleepconv.bench.peers import jax_step, layer_of_shape, layer_steps, networks, training_step
 from sleepconv.kernels import native
-from sleepconv.nn import LocallyConnected2d
 from sleepconv.training import keep_freed_memory
 
 Record = dict[str, Any]
@@ -32,6 +38,8 @@ SHAPES = [
 
 def run(*, json_path: str | None = None, markdown_path: str | None = None, quick: bool = False) -> int:
     """Measure everything; print it as Markdown, and write it where asked."""
+    for path in filter(None, (json_path, markdown_path)):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
     keep_freed_memory()
     rounds = 2 if quick else 8
     record: Record = {"machine": _machine(), "matrix_product_gflops": matrix_product_gflops(10)}
@@ -63,15 +71,10 @@ def _machine() -> Record:
     }
 
 
-def _layer(shape: tuple[int, ...]) -> LocallyConnected2d:
-    ins, outs, kernel, stride, side = shape
-    return LocallyConnected2d(ins, outs, kernel, input_size=side, stride=stride, padding=kernel // 2, bias=False)
-
-
 def _layers(rounds: int, batches: list[int]) -> Iterator[Record]:
     for batch in batches:
         for shape in SHAPES:
-            layer = _layer(shape)
+            layer = layer_of_shape(shape)
             steps = layer_steps(layer, batch, unfold=batch < 512)
             if batch < 512 and (peer := jax_step(layer, batch)):
                 steps["JAX"] = peer
@@ -89,20 +92,19 @@ def _steps(rounds: int, batches: list[int]) -> Iterator[Record]:
 
 def _memory(batches: list[int]) -> Iterator[Record]:
     for batch in batches:
-        yield {"batch": batch, "gigabytes": {name: peak_memory(name, batch) for name in networks()}}
+        yield {"batch": batch, "gigabytes": {name: network_memory(name, batch) for name in networks()}}
 
 
 def _growth(rounds: int) -> Iterator[Record]:
-    """Time of one layer while one of batch, channels and side doubles; bytes are what training it keeps."""
+    """Time and memory of one layer while one of batch, channels and side doubles."""
     for what, values in [("batch", [64, 128, 256]), ("channels", [16, 32, 64]), ("side", [8, 16, 32])]:
         for value in values:
             sizes = {"batch": 128, "channels": 32, "side": 16} | {what: value}
             shape = (sizes["channels"], sizes["channels"], 3, 1, sizes["side"])
-            layer = _layer(shape)
+            layer = layer_of_shape(shape)
             steps = layer_steps(layer, sizes["batch"], unfold=False)
             seconds = race({"sleepconv": steps["sleepconv"]}, rounds)["sleepconv"]
-            activations = 4 * sizes["batch"] * sizes["channels"] * sizes["side"] ** 2
-            megabytes = (2 * 4 * layer.weight.numel() + 2 * activations) / 1e6
+            megabytes = 1e3 * layer_memory(shape, sizes["batch"])
             yield {"what": what, "value": value, "milliseconds": 1e3 * seconds, "megabytes": megabytes}
 
 
@@ -165,7 +167,7 @@ def _ratio(row: Record, peer: str) -> str:
 def _growth_lines(record: Record) -> Iterator[str]:
     yield "## How a 3×3 layer grows (32 channels, 16×16, batch 128 unless said)"
     yield ""
-    yield "| | ms | MB for weights, their gradients, input and output |"
+    yield "| | ms | peak MB that the layer adds |"
     yield "|---|---|---|"
     for row in record["growth"]:
         yield f"| {row['what']} {row['value']} | {row['milliseconds']:.2f} | {row['megabytes']:.1f} |"

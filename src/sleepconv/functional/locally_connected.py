@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from sleepconv.functional import operators
-from sleepconv.functional.sizes import Sizes, per_axis
+from sleepconv.functional.sizes import Sizes, per_axis, whole
 
 Padding = Sizes | str
 
@@ -119,9 +119,9 @@ def padding_sides(
     padding: Padding, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
 ) -> tuple[tuple[int, int], ...]:
     """How much padding lies before and behind each axis; "same" puts the odd one behind, as ``conv2d`` does."""
-    if padding == "valid":
+    if isinstance(padding, str) and padding == "valid":
         return ((0, 0),) * len(kernel)
-    if padding == "same":
+    if isinstance(padding, str) and padding == "same":
         if any(s != 1 for s in stride):
             raise ValueError(f'padding="same" needs stride 1, not {tuple(stride)}; give the padding as numbers')
         totals = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
@@ -142,17 +142,22 @@ def _locally_connected(
     groups: int,
 ) -> Tensor:
     _check_tensors(axes, x, weight, bias)
+    groups = whole("groups", groups)
     if x.dim() == axes + 1:
         single = _locally_connected(axes, x.unsqueeze(0), weight, bias, stride, padding, dilation, groups)
         return single.squeeze(0)
     strides, dilations = per_axis("stride", stride, axes), per_axis("dilation", dilation, axes)
     before = _check_shapes(axes, x, weight, strides, padding, dilations, groups)
-    x, weight = _autocast(x), _autocast(weight)
+    x, weight, bias = _autocast(x), _autocast(weight), None if bias is None else _autocast(bias)
+    _check_dtypes(x, weight, bias)
     y = operators.locally_connected(x, weight, strides, before, dilations, groups)
-    return y if bias is None else y + _broadcast_bias(axes, _autocast(bias), weight)
+    return y if bias is None else y + _broadcast_bias(axes, bias, weight)
 
 
 def _check_tensors(axes: int, x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+    for name, value in (("input", x), ("weight", weight), ("bias", bias)):
+        if not isinstance(value, Tensor) and (name != "bias" or value is not None):
+            raise TypeError(f"the {name} is a tensor, not a {type(value).__name__}")
     if x.dim() not in (axes + 1, axes + 2):
         raise ValueError(
             f"the input has {axes + 2} axes (batch, channels and {axes} of space), not shape {tuple(x.shape)}"
@@ -169,8 +174,12 @@ def _check_tensors(axes: int, x: Tensor, weight: Tensor, bias: Tensor | None) ->
         )
     if len({t.device for t in tensors.values()}) > 1:
         raise ValueError(f"all on one device, please, not {_said(tensors, 'device')}; use .to(device)")
-    if len({t.dtype for t in tensors.values()}) > 1 and not torch.is_autocast_enabled(x.device.type):
-        raise TypeError(f"all of one dtype, please, not {_said(tensors, 'dtype')}; use .to(dtype) or torch.autocast")
+
+
+def _check_dtypes(x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+    tensors = {"input": x, "weight": weight} | ({} if bias is None else {"bias": bias})
+    if len({t.dtype for t in tensors.values()}) > 1:
+        raise TypeError(f"all of one dtype, please, not {_said(tensors, 'dtype')}; use .to(dtype)")
 
 
 def _said(tensors: dict[str, Tensor], attribute: str) -> str:
@@ -215,7 +224,8 @@ def _check_shapes(
 def _autocast(tensor: Tensor) -> Tensor:
     """What autocast does to a convolution's arguments: all but float64 to its dtype."""
     device = tensor.device.type
-    if tensor.dtype == torch.float64 or not torch.is_autocast_enabled(device):
+    active = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    if not active or tensor.dtype == torch.float64:
         return tensor
     return tensor.to(torch.get_autocast_dtype(device))
 

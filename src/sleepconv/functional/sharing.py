@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from sleepconv.kernels import native
+
 Index = tuple[slice, ...]
 
 
@@ -19,7 +21,7 @@ def share_weights_(
     .. math:: w_i \leftarrow \frac{1}{|G(i)|} \sum_{j \in G(i)} w_j
 
     The limit of Eq. 5 of Pogodin et al. (2021) for small weight decay, reached at once. Beyond the weights
-    it needs memory for one filter per grid and, for a moment, for one row of the layer.
+    it needs memory for one filter per grid at most.
 
     Args:
         weight: one filter per output position: the leading axes are those of ``grids`` (one to three
@@ -31,17 +33,13 @@ def share_weights_(
     [2.0, 15.0, 2.0, 15.0]
     """
     neurons = neurons_per_grid(weight, grids)
-    count = neurons.tolist()
-    if max(count) < 2:
+    if int(neurons.max()) < 2:
         raise ValueError(
             f"every grid has one neuron ({grids.numel()} positions and grids): there is nothing to share. "
             "Leave this layer out, or give a shorter period to lateral_grids"
         )
-    corner = _repeated_corner(grids)
-    if corner is not None:
-        flat = weight.flatten(start_dim=grids.dim()) if weight.is_contiguous() else weight
-        for (index, total), number in zip(_lattice_sums(flat, corner.shape), corner.flatten().tolist(), strict=True):
-            flat[index].copy_(total.div_(count[number]))
+    if _natively(weight):
+        native.share_(weight, grids)
         return weight
     sums, _ = grid_sums(weight, grids)
     return set_grids_(weight, grids, sums.div_(neurons.reshape([-1] + [1] * (sums.dim() - 1))))
@@ -143,6 +141,11 @@ def hebbian_step_(
     pull = torch.bmm(responses.mT, seen / seen.shape[1]).view(weight.shape)
     velocity.mul_(momentum).add_(pull).addcmul_(gamma, weight).addcmul_(gamma, initial, value=-1)
     return weight.sub_(velocity, alpha=rate)
+
+
+def _natively(weight: Tensor) -> bool:
+    fits = weight.device.type == "cpu" and weight.is_contiguous() and weight.dtype in (torch.float32, torch.float64)
+    return fits and native.unavailable() is None
 
 
 def neurons_per_grid(weight: Tensor, grids: Tensor, number: int = 0) -> Int64[Tensor, "grids"]:

@@ -27,6 +27,8 @@ _warned = False
 def kernel_for(tensor: Tensor) -> ModuleType:
     """The kernel that computes on this tensor: the native one on the CPU where it is there, else ``batched``."""
     if _chosen is not None:
+        if _chosen == "native" and tensor.device.type != "cpu":
+            raise ValueError(f"the native kernel computes on the CPU, not on {tensor.device}; choose 'batched'")
         return _named(_chosen)
     if tensor.device.type != "cpu":
         return batched

@@ -2,14 +2,14 @@
 
 import copy
 import warnings
-from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from sleepconv.nn.dry_run import Visit, check_convertible, visit_convolutions
-from sleepconv.nn.layout import forget_layout, keep_layout
+from sleepconv.nn.dry_run import Visit, check_convertible, two_of_each, visit_convolutions
+from sleepconv.nn.layout import contiguous_outputs, forget_layout, keep_layout
 from sleepconv.nn.locally_connected import (
     LocallyConnected,
     LocallyConnected1d,
@@ -22,6 +22,9 @@ COUNTERPARTS: dict[type[nn.Module], type[LocallyConnected]] = {
     nn.Conv2d: LocallyConnected2d,
     nn.Conv3d: LocallyConnected3d,
 }
+
+
+HOOKS = [name for name in vars(nn.Module()) if name.endswith(("_hooks", "_with_kwargs", "_always_called", "_hook"))]
 
 
 class NothingConvertedWarning(UserWarning):
@@ -69,11 +72,20 @@ def to_locally_connected(
     chosen = [visit for visit in visits.values() if visit.sizes][keep_first:]
     check_convertible(model, chosen)
     _warn_of_what_stays(model, visits, bool(chosen))
+    if not chosen:
+        return model
     replacements = {visit.module: _local(visit, copy_weights) for visit in chosen}
-    model = _replace(model, replacements)
-    if replacements:
-        keep_layout(model)
-    return _check_layout(model, sample_input, replacements)
+    converted = _replace(model, replacements)
+    keep_layout(converted)
+    try:
+        _check_converted(converted, sample_input, {visit.name: replacements[visit.module] for visit in chosen})
+    except BaseException:
+        forget_layout(converted)
+        _replace(converted, {new: old for old, new in replacements.items()})
+        raise
+    if converted is model:
+        converted.register_forward_hook(contiguous_outputs)
+    return converted
 
 
 def to_convolutional(model: nn.Module, *, inplace: bool = False) -> nn.Module:
@@ -88,6 +100,9 @@ def to_convolutional(model: nn.Module, *, inplace: bool = False) -> nn.Module:
     if not layers:
         warnings.warn("the model has no locally connected layer; nothing was changed", NothingConvertedWarning, 2)
     forget_layout(model)
+    for number, hook in list(model._forward_hooks.items()):
+        if hook is contiguous_outputs:
+            del model._forward_hooks[number]
     return _replace(model, {layer: layer._to_convolution() for layer in layers})
 
 
@@ -97,12 +112,13 @@ def _local(visit: Visit, copy_weights: bool) -> LocallyConnected:
     layer = counterpart._from_convolution(visit.module, size)
     if not copy_weights:
         layer.reset_parameters()
-    layer._forward_hooks.update(visit.module._forward_hooks)
-    layer._forward_pre_hooks.update(visit.module._forward_pre_hooks)
     return layer
 
 
 def _replace(model: nn.Module, replacements: dict[nn.Module, Any]) -> nn.Module:
+    for old, new in replacements.items():
+        for name in HOOKS:
+            setattr(new, name, getattr(old, name))
     for module in model.modules():
         for name, child in module._modules.items():
             if child in replacements:
@@ -129,20 +145,24 @@ def _warn_of_what_stays(model: nn.Module, visits: dict[str, Visit], converting: 
         )
 
 
-def _check_layout(model: nn.Module, sample_input: Any, replacements: dict[nn.Module, Any]) -> nn.Module:
-    """Where the model's own code insists on contiguous responses (``.view``), give it those."""
-    if not replacements:
-        return model
-    try:
-        visit_convolutions(model, sample_input)
-    except RuntimeError as error:
-        if "view" not in str(error):
-            raise
-        for layer in _layers(model):
-            layer.contiguous_output = True
-        visit_convolutions(model, sample_input)
-    return model
-
-
-def _layers(model: nn.Module) -> Iterator[LocallyConnected]:
-    return (module for module in model.modules() if isinstance(module, LocallyConnected))
+def _check_converted(model: nn.Module, sample_input: Any, layers: dict[str, LocallyConnected]) -> None:
+    """Run the converted model: its own code must call the new layers, and must get along with their responses."""
+    called: set[nn.Module] = set()
+    with ExitStack() as stack:
+        for layer in layers.values():
+            handle = layer.register_forward_hook(lambda module, inputs, output: called.add(module))
+            stack.callback(handle.remove)
+        try:
+            visit_convolutions(model, two_of_each(sample_input))
+        except RuntimeError as error:
+            if "view" not in str(error):
+                raise
+            for layer in layers.values():  # the model insists on contiguous responses
+                layer.contiguous_output = True
+            visit_convolutions(model, two_of_each(sample_input))
+    idle = [name for name, layer in layers.items() if layer not in called]
+    if idle:
+        raise ValueError(
+            f"{', '.join(idle)} would not be used: the model keeps its convolutions also outside of its submodules "
+            "(in a list, dict or closure) and calls them there; use nn.ModuleList, nn.ModuleDict or attributes"
+        )

@@ -3,7 +3,7 @@
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map_only
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 FUNCTIONS = (F.conv1d, F.conv2d, F.conv3d)
@@ -31,13 +32,14 @@ class Visit:
 def visit_convolutions(model: nn.Module, sample_input: Any) -> dict[str, Visit]:
     """Run the model on the sample; say for every convolution, by name and in the order of their calls, what it saw.
 
-    The model runs in eval mode, and once more in its own mode if that leaves convolutions unreached (auxiliary heads).
+    The model runs in eval mode, and once more in training mode (for auxiliary heads) if it is in that.
     """
     convolutions = {n: m for n, m in model.named_modules() if isinstance(m, CONVOLUTIONS)}
     visits = {name: Visit(name or "the model itself", module) for name, module in convolutions.items()}
     _run(model, sample_input, visits, training=False)
-    if model.training and not all(visit.sizes for visit in visits.values()):
-        _run(model, sample_input, visits, training=True)
+    if model.training:
+        with suppress(ValueError):  # BatchNorm refuses to train on one value per channel
+            _run(model, sample_input, visits, training=True)
     return dict(sorted(visits.items(), key=lambda item: item[1].first_call))
 
 
@@ -59,8 +61,10 @@ def _problem(visit: Visit, owners: Counter[int]) -> str | None:
         return "its weight is parametrized (weight_norm, spectral_norm, ...); remove the parametrization first"
     if owners[id(conv._parameters["weight"])] > 1:
         return "its weight is tied to another module's; untie them first"
+    if owners[id(conv._parameters.get("bias"))] > 1:
+        return "its bias is tied to another module's; untie them first"
     if visit.used_directly:
-        return "its weight is also used directly through torch.nn.functional; call the module instead"
+        return "its weight is also used directly, outside of the module; call the module instead"
     base = next(c for c in CONVOLUTIONS if isinstance(conv, c))
     if type(conv).forward is not base.forward or type(conv)._conv_forward is not base._conv_forward:
         return f"{type(conv).__name__} computes in a way of its own; use a plain {base.__name__}"
@@ -68,10 +72,7 @@ def _problem(visit: Visit, owners: Counter[int]) -> str | None:
 
 
 def _run(model: nn.Module, sample_input: Any, visits: dict[str, Visit], *, training: bool) -> None:
-    arguments = sample_input if isinstance(sample_input, tuple) else ()
-    keywords = sample_input if isinstance(sample_input, dict) else {}
-    if isinstance(sample_input, Tensor):
-        arguments = (sample_input,)
+    arguments, keywords = _as_call(sample_input)
     watch = _DirectUses(model, visits)
     with ExitStack() as stack:
         stack.enter_context(_untouched(model))
@@ -82,6 +83,24 @@ def _run(model: nn.Module, sample_input: Any, visits: dict[str, Visit], *, train
             model.eval()
         stack.enter_context(watch)
         model(*arguments, **keywords)
+
+
+def two_of_each(sample_input: Any) -> Any:
+    """The sample with every batch of one doubled: a batch of one hides how its numbers lie in memory."""
+    return tree_map_only(Tensor, lambda t: torch.cat([t, t]) if t.dim() and len(t) == 1 else t, sample_input)
+
+
+def _as_call(sample_input: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(sample_input, Tensor):
+        return (sample_input,), {}
+    if isinstance(sample_input, (tuple, list)) and any(isinstance(value, Tensor) for value in sample_input):
+        return tuple(sample_input), {}
+    if isinstance(sample_input, dict):
+        return (), sample_input
+    raise TypeError(
+        "sample_input is a tensor as the model takes it, a tuple of positional or a dict of keyword arguments, "
+        f"not {sample_input!r:.80}"
+    )
 
 
 def _hooks(visit: Visit, watch: "_DirectUses") -> Iterator[Any]:
@@ -111,21 +130,23 @@ class _DirectUses(TorchFunctionMode):
         self.inside, self.calls = False, 0
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        if func in FUNCTIONS and not self.inside:
-            weight = args[1] if len(args) > 1 else (kwargs or {})["weight"]
-            if id(weight) in self.owners:
-                self.owners[id(weight)].used_directly = True
-            else:
-                name = self.names.get(id(weight), "a computed weight")
+        result = func(*args, **(kwargs or {}))
+        if not self.inside and isinstance(result, Tensor):
+            given = [*args, *(kwargs or {}).values()]
+            used = [self.owners[id(value)] for value in given if id(value) in self.owners]
+            for visit in used:
+                visit.used_directly = True
+            if func in FUNCTIONS and not used:
+                name = next((self.names[id(value)] for value in given if id(value) in self.names), "a computed weight")
                 warnings.warn(f"left as it is, since it is used directly through {func.__name__}: {name}", stacklevel=2)
-        return func(*args, **(kwargs or {}))
+        return result
 
 
 @contextmanager
 def _untouched(model: nn.Module) -> Iterator[None]:
     """Restore the buffers, the modes and the random state."""
     modes = {module: module.training for module in model.modules()}
-    buffers = {buffer: buffer.clone() for buffer in model.buffers()}
+    buffers = [(m, name, b, b.clone()) for m in model.modules() for name, b in m._buffers.items() if b is not None]
     try:
         with torch.no_grad(), torch.random.fork_rng():
             yield
@@ -133,5 +154,5 @@ def _untouched(model: nn.Module) -> Iterator[None]:
         for module, mode in modes.items():
             module.training = mode
         with torch.no_grad():
-            for buffer, value in buffers.items():
-                buffer.copy_(value)
+            for module, name, buffer, value in buffers:
+                module._buffers[name] = buffer.copy_(value)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 
 class LayoutKeepingBatchNorm2d(nn.BatchNorm2d):
@@ -20,11 +21,11 @@ class LayoutKeepingBatchNorm2d(nn.BatchNorm2d):
     torch.Size([2, 3, 4, 4])
     """
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Normalise every channel."""
-        if not _lies_position_by_position(x):
-            return super().forward(x)
-        y = super().forward(x.permute(2, 1, 3, 0))
+        if not _lies_position_by_position(input):
+            return super().forward(input)
+        y = super().forward(input.permute(2, 1, 3, 0))
         return y.permute(3, 1, 0, 2) if torch.compiler.is_compiling() else _Permuted.apply(y)
 
 
@@ -35,9 +36,9 @@ class LayoutKeepingReLU(nn.ReLU):
     [0.0, 2.0]
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        """max(x, 0)."""
-        y = super().forward(x)
+    def forward(self, input: Tensor) -> Tensor:
+        """max(input, 0)."""
+        y = super().forward(input)
         if y.requires_grad and not torch.compiler.is_compiling() and _lies_position_by_position(y):
             y.register_hook(_position_by_position)
         return y
@@ -66,6 +67,15 @@ def _position_by_position(grad: Tensor) -> Tensor:
 
 def _lies_position_by_position(x: Tensor) -> bool:
     return x.dim() == 4 and not x.is_contiguous() and x.permute(2, 3, 0, 1).is_contiguous()
+
+
+def contiguous_outputs(module: nn.Module, inputs: Any, output: Any) -> Any:
+    """A forward hook for a whole model: what leaves it lies in memory as users expect it (to ``.view`` it, say)."""
+    return tree_map_only(Tensor, _contiguous, output)
+
+
+def _contiguous(tensor: Tensor) -> Tensor:
+    return tensor.contiguous() if _lies_position_by_position(tensor) else tensor
 
 
 EQUALS: dict[type[nn.Module], type[nn.Module]] = {

@@ -18,9 +18,16 @@ from sleepconv.functional.locally_connected import (
     output_size,
     padding_sides,
 )
-from sleepconv.functional.sizes import Sizes, per_axis
+from sleepconv.functional.sizes import Sizes, per_axis, whole
 
 PADDING_MODES = {"zeros": "constant", "reflect": "reflect", "replicate": "replicate", "circular": "circular"}
+
+
+def train_alike(old: nn.Module, new: nn.Module) -> None:
+    """Freeze in a module what is frozen in the one that it stands in for, and set its mode."""
+    for name, parameter in new.named_parameters(recurse=False):
+        parameter.requires_grad_(old.get_parameter(name).requires_grad)
+    new.train(old.training)
 
 
 class LocallyConnected(nn.Module):
@@ -49,9 +56,11 @@ class LocallyConnected(nn.Module):
     ) -> None:
         super().__init__()
         axes = self.axes
-        if min(in_channels, out_channels, groups) < 1 or in_channels % groups or out_channels % groups:
+        in_channels, out_channels = whole("in_channels", in_channels), whole("out_channels", out_channels)
+        groups = whole("groups", groups)
+        if in_channels % groups or out_channels % groups:
             raise ValueError(
-                f"in_channels={in_channels}, out_channels={out_channels}, groups={groups}: all are at least 1 and "
+                f"in_channels={in_channels}, out_channels={out_channels}, groups={groups}: "
                 "groups divides both channel counts"
             )
         if padding_mode not in PADDING_MODES:
@@ -105,8 +114,9 @@ class LocallyConnected(nn.Module):
         """Which neurons share with each other in their sleep: see ``lateral_grids``."""
         return lateral_grids(self.output_size, self.kernel_size, self.stride, self.dilation)
 
-    def forward(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def forward(self, input: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Respond to the input, every neuron with its own filter."""
+        x = input
         if tuple(x.shape[-self.axes :]) != self.input_size or x.dim() <= self.axes:
             raise ValueError(
                 f"this layer was built for inputs of size {self.input_size}, but got {tuple(x.shape)}; its neurons "
@@ -152,8 +162,8 @@ class LocallyConnected(nn.Module):
             layer.weight.copy_(conv.weight)
             if layer.bias is not None:
                 layer.bias.copy_(conv.bias)
-        layer.weight.requires_grad_(conv.weight.requires_grad)
-        return layer.train(conv.training)
+        train_alike(conv, layer)
+        return layer
 
     @torch.no_grad()
     def _to_convolution(self) -> Any:
@@ -165,8 +175,8 @@ class LocallyConnected(nn.Module):
         conv.weight.copy_(self.weight.mean(space))
         if self.bias is not None:
             conv.bias.copy_(self.bias.flatten(1).mean(1) if self.bias.dim() > 1 else self.bias)
-        conv.weight.requires_grad_(self.weight.requires_grad)
-        return conv.train(self.training)
+        train_alike(self, conv)
+        return conv
 
 
 class LocallyConnected1d(LocallyConnected):

@@ -28,7 +28,7 @@ def sleeping_layers(
         include: names of modules; only these, or layers inside of them, sleep.
         exclude: names of modules that do not sleep, nor what is inside of them.
     """
-    found: dict[str, nn.Module] = {n: m for n, m in model.named_modules() if isinstance(m, SleepingLayer)}
+    found = {n: m for n, m in model.named_modules() if _sleeps(m)}
     for name in [*(include or ()), *exclude]:
         if name not in dict(model.named_modules()):
             raise ValueError(f"the model has no module {name!r}; its sleeping layers are {', '.join(found) or 'none'}")
@@ -40,6 +40,10 @@ def sleeping_layers(
     if not chosen:
         raise ValueError("model has no locally connected layer; call to_locally_connected(model, sample) first")
     return chosen
+
+
+def _sleeps(module: nn.Module) -> bool:
+    return isinstance(module, SleepingLayer)
 
 
 def _inside(name: str, parents: Iterable[str]) -> bool:

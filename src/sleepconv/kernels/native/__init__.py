@@ -59,6 +59,24 @@ def weight_gradient(x: Tensor, grad: Tensor, geometry: Geometry) -> Tensor:
     return _run(_Pass.WEIGHT_GRADIENT, position_major(x), position_major(grad), shape, geometry)
 
 
+def share_(weight: Tensor, grids: Tensor) -> None:
+    """Every filter becomes the mean of its grid's, in place; for contiguous float32 or float64 weights on the CPU."""
+    library = _library()
+    assert not isinstance(library, str), library
+    order = grids.flatten().argsort(stable=True)
+    counts = torch.bincount(grids.flatten())
+    starts = torch.cat([counts.new_zeros(1), counts[counts > 0].cumsum(0)])
+    library.sleepconv_share(
+        ctypes.c_void_p(weight.data_ptr()),
+        int(weight.dtype == torch.float64),
+        ctypes.c_int64(weight.numel() // grids.numel()),
+        ctypes.c_int64(len(starts) - 1),
+        ctypes.c_void_p(order.data_ptr()),
+        ctypes.c_void_p(starts.data_ptr()),
+        torch.get_num_threads(),
+    )
+
+
 def unavailable() -> str | None:
     """Why this kernel cannot be used; None if it can."""
     library = _library()

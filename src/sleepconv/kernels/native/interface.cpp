@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <stdlib.h>
+#include <string.h>
 #include <thread>
 #include <vector>
 #if defined(__unix__) || defined(__APPLE__)
@@ -16,6 +17,8 @@
 #endif
 
 namespace {
+
+constexpr int64_t SHARE_BLOCK = 4096;
 
 enum InstructionSet { PORTABLE = 0, AVX2 = 1, AVX512 = 2 };
 
@@ -69,16 +72,53 @@ GompParallel gomp_parallel() {
 #endif
 }
 
-void on_all_threads(Work &work) {
-    if (work.team == 1) return take_tasks(&work);
-    if (GompParallel parallel = gomp_parallel()) return parallel(take_tasks, &work, unsigned(work.team), 0);
+void on_all_threads(void (*function)(void *), void *work, int threads) {
+    if (threads == 1) return function(work);
+    if (GompParallel parallel = gomp_parallel()) return parallel(function, work, unsigned(threads), 0);
     std::vector<std::thread> others;
     try {
-        for (int i = 1; i < work.team; ++i) others.emplace_back(take_tasks, &work);
+        for (int i = 1; i < threads; ++i) others.emplace_back(function, work);
     } catch (...) {  // no more threads to be had: those that started do the work
     }
-    take_tasks(&work);
+    function(work);
     for (std::thread &other : others) other.join();
+}
+
+// A block of filter weights of one grid: add up its neurons' weights, then give all of them the mean. The sum is in
+// double precision, in which equal weights have exactly themselves as their mean.
+template <class T>
+void share_block(T *weight, int64_t filter, const int64_t *neurons, int64_t count, int64_t first, int64_t length) {
+    double sum[SHARE_BLOCK] = {};
+    for (int64_t n = 0; n < count; ++n) {
+        const T *from = weight + neurons[n] * filter + first;
+        for (int64_t i = 0; i < length; ++i) sum[i] += from[i];
+    }
+    T mean[SHARE_BLOCK];
+    for (int64_t i = 0; i < length; ++i) mean[i] = T(sum[i] / double(count));
+    for (int64_t n = 0; n < count; ++n) memcpy(weight + neurons[n] * filter + first, mean, size_t(length) * sizeof(T));
+}
+
+struct Sharing {
+    void *weight;
+    int is_double;
+    int64_t filter, grids;
+    const int64_t *neurons, *starts;  // the neurons sorted by grid; where each grid starts among them
+    std::atomic<int64_t> next{0};
+};
+
+void take_blocks(void *data) {
+    Sharing &work = *static_cast<Sharing *>(data);
+    const int64_t blocks = (work.filter + SHARE_BLOCK - 1) / SHARE_BLOCK;
+    for (int64_t task; (task = work.next.fetch_add(1)) < work.grids * blocks;) {
+        const int64_t grid = task / blocks, first = task % blocks * SHARE_BLOCK;
+        const int64_t *neurons = work.neurons + work.starts[grid];
+        const int64_t count = work.starts[grid + 1] - work.starts[grid];
+        const int64_t length = work.filter - first < SHARE_BLOCK ? work.filter - first : SHARE_BLOCK;
+        if (work.is_double)
+            share_block(static_cast<double *>(work.weight), work.filter, neurons, count, first, length);
+        else
+            share_block(static_cast<float *>(work.weight), work.filter, neurons, count, first, length);
+    }
 }
 
 }  // namespace
@@ -111,6 +151,19 @@ EXPORT int sleepconv_run(const Geometry *geometry, int pass, int is_double, int 
     work.scratch_bytes = work.kernels->scratch_bytes(*geometry, work.pass);
     work.team = work.tasks < threads ? int(work.tasks) : threads;
     if (work.team < 1) return 0;
-    on_all_threads(work);
+    on_all_threads(take_tasks, &work, work.team);
     return work.out_of_memory && work.next < work.tasks ? 1 : 0;
+}
+
+// Every filter of a grid becomes their mean, in place.
+EXPORT void sleepconv_share(void *weight, int is_double, int64_t filter, int64_t grids, const int64_t *neurons,
+                            const int64_t *starts, int threads) {
+    Sharing work;
+    work.weight = weight;
+    work.is_double = is_double;
+    work.filter = filter;
+    work.grids = grids;
+    work.neurons = neurons;
+    work.starts = starts;
+    on_all_threads(take_blocks, &work, threads);
 }

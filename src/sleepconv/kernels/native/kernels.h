@@ -160,7 +160,10 @@ struct Bands {
     int64_t tasks() const { return tiles * bands * shares; }
 };
 
-inline int64_t window(const Geometry &g) { return (g.kernel[2] - 1) * g.dilation[2] / g.stride[2] + 1; }
+// How many neighbouring positions of an output line look at one pixel, at most.
+inline int64_t window(const Geometry &g) {
+    return smaller(g.out_size[2], (g.kernel[2] - 1) * g.dilation[2] / g.stride[2] + 1);
+}
 
 template <class T>
 struct InputGradient {

@@ -1,0 +1,112 @@
+"""How a sleeping network gets its inputs.
+
+``one_grid``
+    The lateral connections of the input layer activate one input grid at a time, x₁, x₂, …, until all directions are
+    spanned (section 4.1 and A.4 of the paper).
+``independent``
+    Every layer is driven by its own random pattern, repeated over the visual field, as if from LGN.
+``layer_by_layer``
+    The network's input repeats a random pattern; the equalised responses of a layer, passed through whatever lies
+    between, drive the next one (section 4.1).
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from sleepconv.sleep.pools import LayerPools, Pool, one_period
+
+KINDS = ("one_grid", "independent", "layer_by_layer")
+
+Plasticity = Callable[[str, LayerPools, Pool, Tensor], None]
+
+
+def one_grid_patterns(inputs: int) -> Float[Tensor, "inputs inputs"]:
+    """One input grid at a time, each so strong that a whole sweep has the covariance I.
+
+    >>> one_grid_patterns(2)
+    tensor([[1.4142, 0.0000],
+            [0.0000, 1.4142]])
+    """
+    return torch.eye(inputs) * inputs**0.5
+
+
+def random_cell(
+    pools: LayerPools, patterns: int, generator: torch.Generator, like: Tensor
+) -> Float[Tensor, "patterns in_channels *period"]:
+    """Random patterns, one period of each."""
+    cell = torch.randn(patterns, pools.in_channels, *pools.period, generator=generator)
+    return cell.to(like)
+
+
+@torch.no_grad()
+def pass_through(
+    model: nn.Module,
+    layers: Mapping[str, LayerPools],
+    images: Float[Tensor, "patterns channels *size"],
+    plasticity: Plasticity,
+    period: int,
+) -> None:
+    """Send periodic images through the network; every layer's pools learn, then answer with equalised responses."""
+    with _eval_mode(model), _sleeping_forwards(layers, plasticity, period):
+        model(images)
+
+
+def network_period(layers: Mapping[str, LayerPools]) -> int:
+    """The one period of a network's patterns; layers of 1×1 filters follow the others."""
+    shapes = {name: pools.kernel for name, pools in layers.items() if pools.kernel}
+    strides = {name: pools.stride for name, pools in layers.items() if pools.kernel}
+    if len(shapes) < len(layers):
+        flat = ", ".join(name for name in layers if name not in shapes)
+        raise ValueError(f'{flat}: token layers have no period; use patterns="one_grid" or "independent"')
+    return one_period(shapes, strides)
+
+
+@contextmanager
+def _sleeping_forwards(layers: Mapping[str, LayerPools], plasticity: Plasticity, period: int) -> Iterator[None]:
+    for name, pools in layers.items():
+        pools.layer.forward = _sleeping_forward(name, pools, plasticity, period)
+    try:
+        yield
+    finally:
+        for pools in layers.values():
+            del pools.layer.forward
+
+
+def _sleeping_forward(name: str, pools: LayerPools, plasticity: Plasticity, period: int) -> Callable[[Tensor], Tensor]:
+    def forward(x: Tensor) -> Tensor:
+        cell = _cell_in_the_middle(x, period)
+        out: Any = x.new_zeros(len(x), pools.layer.out_channels, *pools.layer.output_size)
+        for pool in pools.pools:
+            windows = pools.windows(pool, cell)
+            plasticity(name, pools, pool, windows)
+            answer = pools.respond(pool, windows).reshape(len(x), -1, *(1,) * len(pools.kernel))
+            for index in pool.index:
+                out[(slice(None), slice(None), *index)] = answer
+        return out
+
+    return forward
+
+
+def _cell_in_the_middle(x: Tensor, period: int) -> Tensor:
+    """One period of a repeated pattern, read where the border (of a pooling layer, say) has not disturbed it."""
+    cell = x
+    for axis in range(2, x.dim()):
+        start = x.shape[axis] // 2 // period * period
+        cell = cell.narrow(axis, start if start + period <= x.shape[axis] else 0, min(period, x.shape[axis]))
+    return cell
+
+
+@contextmanager
+def _eval_mode(model: nn.Module) -> Iterator[None]:
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
