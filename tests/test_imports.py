@@ -36,7 +36,7 @@ def imported_folders(path: Path) -> set[str]:
 def test_no_folder_imports_one_that_stands_above_it():
     for path in ROOT.rglob("*.py"):
         here = path.relative_to(ROOT).parts[0].removesuffix(".py")
-        if here in ("__init__", "testing", ONLY_FUNCTIONAL):
+        if here in ("__init__", "testing"):
             continue
         above = set(ORDER[ORDER.index(here) + 1 :])
         assert not imported_folders(path) & above, f"{path} imports from above"

@@ -1,4 +1,4 @@
-"""How a sleeping network shares its weights: at once, by Hebbian learning, or through an inhibitory circuit.
+r"""How a sleeping network shares its weights: at once, by Hebbian learning, or through an inhibitory circuit.
 
 A rule acts on a tensor (with its grids), on a layer or on a model: ``rule(target)``. It either ends or leaves the
 weights as they were.
@@ -8,13 +8,19 @@ import signal
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from sleepconv.functional.sharing import neurons_per_grid, share_weights_
+from sleepconv.simulation.circuit import CircuitConstants
+from sleepconv.sleep.circuit import paper_circuit_rate, run_circuit
+from sleepconv.sleep.hebbian import LayerReport, Rate, Settings, sleep_alone, sleep_layer_by_layer
 from sleepconv.sleep.layers import sleeping_layers
+from sleepconv.sleep.patterns import KINDS, network_period
+from sleepconv.sleep.pools import LayerPools
 
 
 class Rule(Protocol):
@@ -24,8 +30,33 @@ class Rule(Protocol):
         """Let these layers of the model share, in place."""
 
 
+class _OnAnything:
+    """What all rules have in common: they act on a tensor, on a layer and on a model."""
+
+    def __call__(self, target: Tensor | nn.Module, grids: Tensor | None = None) -> Any:
+        """Share the weights of a tensor, a layer or a model, in place."""
+        if isinstance(target, Tensor):
+            if grids is None:
+                raise ValueError("a bare tensor does not know its grids; give them, as from lateral_grids")
+            layer = _BareLayer(target, grids)
+            self.sleep_({"the tensor": layer}, layer)
+        else:
+            self.sleep_(sleeping_layers(target), target)
+        return target
+
+    def sleep_(self, layers: Mapping[str, nn.Module], model: nn.Module) -> None:
+        """Let these layers of the model share, in place."""
+        raise NotImplementedError
+
+
+class _BareLayer(nn.Module):
+    def __init__(self, weight: Tensor, grids: Tensor) -> None:
+        super().__init__()
+        self.weight, self.grids = weight, grids
+
+
 @dataclass(frozen=True)
-class Instant:
+class Instant(_OnAnything):
     r"""Every grid's filters become their mean, at once: what the paper's experiments do (section 5).
 
     .. math:: w_i \leftarrow \frac{1}{|G(i)|} \sum_{j \in G(i)} w_j
@@ -35,21 +66,157 @@ class Instant:
     [2.0, 15.0, 2.0, 15.0]
     """
 
-    def __call__(self, target: Tensor | nn.Module, grids: Tensor | None = None) -> Any:
-        """Share the weights of a tensor, a layer or a model, in place."""
-        if isinstance(target, Tensor):
-            if grids is None:
-                raise ValueError("a bare tensor does not know its grids; give them, as from lateral_grids")
-            return share_weights_(target, grids)
-        self.sleep_(sleeping_layers(target), target)
-        return target
-
     def sleep_(self, layers: Mapping[str, nn.Module], model: nn.Module) -> None:
         """Share in all these layers. An interrupt from the keyboard waits until all have shared: a few milliseconds."""
         check_something_to_share(layers)
         with _undisturbed():
             for layer in layers.values():
                 share_weights_(layer.weight, layer.grids)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Hebbian(_OnAnything):
+    r"""Anti-Hebbian learning pulls the neurons of a grid towards their common mean response.
+
+    .. math:: \Delta w_i \propto -(z_i - \tfrac1N \textstyle\sum_j z_j)\,x - \gamma\,(w_i - w_i^{init})
+
+    Eq. 4 of Pogodin et al. (2021), with w^init the weights at the start of *this* sleep. It ends at Eq. 5, whose limit
+    for small γ is ``Instant``. With finite ``inhibition`` α it is the biased update of the appendix.
+
+    Args:
+        decay: γ.
+        patterns: "one_grid", "independent" or "layer_by_layer"; see ``sleepconv.sleep.patterns``.
+        patterns_per_step: how many patterns a step averages over; by default a quarter of the filter's inputs
+            (independent), 64 (layer by layer), or a sweep of all input grids, one at a time (one grid).
+        momentum: of the updates; the paper's simulations have .95.
+        inhibition: α; none means perfect inhibition.
+        noise: standard deviation of what each neuron sees beside the pattern (appendix, "Noisy case").
+        rate: the learning rate, or a function of the step; by default as fast as is stable for the inputs, whatever
+            their number. ``paper_rate`` is the schedule of the paper's Fig. 4A.
+        steps: at most so many steps (of one grid: sweeps).
+        target: stop where −log SNR is below this; none: take all steps.
+        in_turn: layer by layer, let one layer learn after the other instead of all at once.
+        image_shape: layer by layer, (channels, height, width) of the network's input, if it is not that of the first
+            sleeping layer.
+        seed: of patterns and noise.
+
+    After a sleep, ``reports`` says how each layer did.
+
+    >>> weight = torch.tensor([[[1.0]], [[10.0]], [[3.0]], [[20.0]]])
+    >>> Hebbian(decay=1e-6)(weight, torch.tensor([0, 1, 0, 1])).flatten().round(decimals=3).tolist()
+    [2.0, 15.0, 2.0, 15.0]
+    """
+
+    decay: float = 1e-4
+    patterns: str = "one_grid"
+    patterns_per_step: int | None = None
+    momentum: float = 0.0
+    inhibition: float | None = None
+    noise: float = 0.0
+    rate: Rate | None = None
+    steps: int = 200
+    target: float | None = None
+    in_turn: bool = False
+    image_shape: tuple[int, ...] | None = None
+    seed: int = 0
+    reports: dict[str, LayerReport] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        if self.patterns not in KINDS:
+            raise ValueError(f"patterns is one of {', '.join(KINDS)}, not {self.patterns!r}")
+        if self.decay < 0 or self.noise < 0 or self.steps < 1:
+            raise ValueError(f"decay={self.decay} and noise={self.noise} are 0 or more, steps={self.steps} 1 or more")
+        if self.decay == 0 and self.noise > 0:
+            raise ValueError(
+                "with noisy inputs and a decay of zero all weights shrink to nothing; choose a decay above zero"
+            )
+
+    def sleep_(self, layers: Mapping[str, nn.Module], model: nn.Module) -> None:
+        """Let these layers learn; they get their new weights when all is done."""
+        check_something_to_share(layers)
+        settings = Settings(**{f.name: getattr(self, f.name) for f in fields(Settings)})
+        self.reports.clear()
+        if self.patterns == "layer_by_layer":
+            period = network_period({name: LayerPools(layer) for name, layer in layers.items()})
+            pools = {name: LayerPools(layer, period=period) for name, layer in layers.items()}
+            first = next(iter(pools.values())).layer
+            shape = self.image_shape or (first.in_channels, *first.input_size)
+            self.reports.update(sleep_layer_by_layer(model, pools, settings, shape, self.in_turn))
+        else:
+            pools = {name: LayerPools(layer) for name, layer in layers.items()}
+            self.reports.update(sleep_alone(pools, settings, self.patterns))
+        _write_back(pools)
+
+
+@dataclass(frozen=True)
+class Circuit(_OnAnything):
+    r"""Excitatory neurons and one inhibitory neuron per grid and channel find out by themselves what to share.
+
+    .. math::
+        \tau \dot r_i = -r_i + w_i^\top x - \alpha r_{inh} + b, \qquad
+        \tau \dot r_{inh} = -r_{inh} + \tfrac1N \textstyle\sum_j r_j - b
+
+    Eq. 8 of Pogodin et al. (2021) in Euler steps, with the plasticity −(rᵢ − b) x − γ (wᵢ − wᵢ^init) in each. Random
+    patterns, new in each presentation, drive every layer. Its bias (finite α) grows slowly: ``presentations`` is
+    where the paper's Fig. 4B is best.
+
+    Args:
+        inhibition: α.
+        tau_ms: τ.
+        bias: b.
+        decay: γ.
+        presentations: how many patterns.
+        presentation_ms: how long each.
+        step_ms: of Euler's method.
+        momentum: per Euler step.
+        rate: of the Euler step; by default 0.0003 / √(1 + t/2) from t = 50 on.
+        input_power: |x|² of the patterns is at most this, so that the paper's rates suit filters of any width.
+        seed: of the patterns.
+
+    >>> weight = torch.tensor([1.0, 3.0]).reshape(2, 1, 1)
+    >>> bool(Circuit(presentations=300)(weight, torch.zeros(2, dtype=torch.int64)).std() < 0.5)
+    True
+    """
+
+    inhibition: float = 10.0
+    tau_ms: float = 30.0
+    bias: float = 1.0
+    decay: float = 0.01
+    presentations: int = 2000
+    presentation_ms: float = 150.0
+    step_ms: float = 1.0
+    momentum: float = 0.95
+    rate: Rate = paper_circuit_rate
+    input_power: float = 81.0
+    seed: int = 0
+
+    def sleep_(self, layers: Mapping[str, nn.Module], model: nn.Module) -> None:
+        """Let these layers' circuits run; they get their new weights when all is done."""
+        check_something_to_share(layers)
+        names = ("inhibition", "tau_ms", "bias", "step_ms", "presentation_ms", "momentum")
+        constants = CircuitConstants(**{name: getattr(self, name) for name in names})
+        pools = {name: LayerPools(layer) for name, layer in layers.items()}
+        for layer in pools.values():
+            generator = torch.Generator().manual_seed(self.seed)
+            for pool in layer.pools:
+                run_circuit(
+                    layer,
+                    pool,
+                    constants,
+                    decay=self.decay,
+                    presentations=self.presentations,
+                    rate=self.rate,
+                    input_power=self.input_power,
+                    generator=generator,
+                )
+        _write_back(pools)
+
+
+def _write_back(pools: Mapping[str, LayerPools]) -> None:
+    with _undisturbed():
+        for layer in pools.values():
+            layer.write_back()
 
 
 def check_something_to_share(layers: Mapping[str, Any]) -> None:

@@ -1,0 +1,224 @@
+"""The Hebbian sleep of whole layers and networks: pools of neurons, driven by patterns until they share."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import count
+from math import isfinite
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sleepconv.functional.sharing import hebbian_step_
+from sleepconv.sleep.patterns import network_period, one_grid_patterns, pass_through, random_cell
+from sleepconv.sleep.pools import LayerPools, Pool, condition_number
+
+Rate = float | Callable[[int], float]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the Hebbian rule was told; see ``Hebbian``."""
+
+    decay: float
+    momentum: float
+    inhibition: float | None
+    noise: float
+    rate: Rate | None
+    steps: int
+    target: float | None
+    patterns_per_step: int | None
+    seed: int
+
+
+class DivergenceError(ValueError):
+    """The learning rate was too high; the weights are as they were before the sleep."""
+
+
+class PoolLearning:
+    """A pool in its sleep: w^init, the momentum, and when it is done."""
+
+    def __init__(self, pool: Pool, settings: Settings) -> None:
+        self.pool, self.settings = pool, settings
+        self.initial = pool.weight.clone()
+        self.velocity = torch.zeros_like(pool.weight)
+        self.limit = 1e3 * float(self.initial.norm()) + 1e-30
+        self.steps, self.done = 0, False
+        self.generator = torch.Generator().manual_seed(settings.seed)
+
+    def learn(self, patterns: Tensor) -> None:
+        """One step of Eq. 4 on these patterns (groups, patterns, inputs)."""
+        if self.done:
+            return
+        settings = self.settings
+        noise = None
+        if settings.noise:
+            shape = (self.pool.weight.shape[0], self.pool.neurons, *patterns.shape[1:])
+            noise = settings.noise * torch.randn(shape, generator=self.generator).to(patterns)
+        rate = self.rate(patterns)
+        options: dict[str, Any] = {"decay": settings.decay, "momentum": settings.momentum}
+        options |= {"inhibition": settings.inhibition, "noise": noise}
+        hebbian_step_(self.pool.weight, self.velocity, self.initial, patterns, rate=rate, **options)
+        self.finish_step(rate, patterns)
+
+    def sweep_one_grid(self, amplitude: float, rate: float) -> None:
+        """Activate every input grid in turn, in closed form (no momentum, no noise).
+
+        While another grid is active a weight only decays; while its own is, Eq. 4 has x = amplitude. Both act alike
+        on each neuron's distance from the mean, and on the mean: affine maps, one pass over the weights per sweep.
+        """
+        if self.done:
+            return
+        inhibition = self.settings.inhibition
+        pull_on_mean = 0.0 if inhibition is None else 1 / (1 + inhibition)
+        mean, start = (w.mean(dim=1, keepdim=True) for w in (self.pool.weight, self.initial))
+        differences = self._swept(self.pool.weight - mean, self.initial - start, rate, amplitude**2)
+        self.pool.weight.copy_(differences.add_(self._swept(mean, start, rate, pull_on_mean * amplitude**2)))
+        self.finish_step(rate, None, amplitude**2)
+
+    def _swept(self, value: Tensor, initial: Tensor, rate: float, pull: float) -> Tensor:
+        inputs, idle, own = value.shape[-1], 1 - rate * self.settings.decay, rate * pull
+        decays_after = idle ** torch.arange(inputs - 1, -1, -1, dtype=torch.float64)
+        pulled = initial * (own * decays_after).to(initial)
+        return value.sub_(initial).mul_(idle ** (inputs - 1) * (idle - own)).sub_(pulled).add_(initial)
+
+    def rate(self, patterns: Tensor) -> float:
+        """The learning rate of this step; by default 1 / (largest variance of these inputs + γ), which is stable."""
+        rate = self.settings.rate
+        if rate is None:
+            return self.stable_rate(patterns)
+        return rate(self.steps) if callable(rate) else rate
+
+    def stable_rate(self, patterns: Tensor) -> float:
+        """A rate at which no direction of these patterns can overshoot."""
+        extra = self.settings.noise**2 * patterns.shape[-1]
+        return 1 / (_largest_variance(patterns) + extra + self.settings.decay)
+
+    def finish_step(self, rate: float, patterns: Tensor | None, variance: float = 0.0) -> None:
+        """Notice divergence, and the end."""
+        self.steps += 1
+        size = float(self.pool.weight.norm())
+        if not isfinite(size) or size > self.limit:
+            stable = 1 / (variance + self.settings.decay) if patterns is None else self.stable_rate(patterns)
+            raise DivergenceError(
+                f"the weights diverge at rate {rate:.3g}; a rate below {2 * stable:.3g} is stable here"
+            )
+        target = self.settings.target
+        if target is not None and (self.steps % 4 == 0 or patterns is None):
+            self.done = self.pool.negative_log_snr() < target
+
+
+@dataclass(frozen=True)
+class LayerReport:
+    """How a layer slept: −log SNR (the pool that shares least), the inputs' condition number, the steps taken."""
+
+    negative_log_snr: float
+    condition: float
+    steps: int
+
+
+def sleep_alone(layers: Mapping[str, LayerPools], settings: Settings, kind: str) -> dict[str, LayerReport]:
+    """Every layer by itself: ``one_grid`` or ``independent`` patterns."""
+    return {name: _sleep_layer(pools, settings, kind) for name, pools in layers.items()}
+
+
+def _sleep_layer(pools: LayerPools, settings: Settings, kind: str) -> LayerReport:
+    condition, steps = float("nan"), 0
+    for number, pool in enumerate(pools.pools):
+        learning = PoolLearning(pool, settings)
+        drive = _one_grid if kind == "one_grid" else _independent
+        seen = drive(pools, learning, keep=number == 0)
+        condition = condition_number(seen) if number == 0 else condition
+        steps = max(steps, learning.steps)
+    return LayerReport(_worst(pools), condition, steps)
+
+
+def _one_grid(pools: LayerPools, learning: PoolLearning, *, keep: bool) -> Tensor:
+    settings, inputs = learning.settings, pools.inputs
+    patterns = one_grid_patterns(inputs).to(learning.initial)
+    if settings.momentum or settings.noise:
+        size = settings.patterns_per_step or inputs
+        for step in range(settings.steps):
+            chosen = (torch.arange(size) + step * size) % inputs
+            learning.learn(patterns[chosen].expand(pools.groups, -1, -1))
+        return patterns
+    amplitude = inputs**0.5
+    for step in range(settings.steps):
+        rate = settings.rate(step) if callable(settings.rate) else settings.rate
+        learning.sweep_one_grid(amplitude, 1 / (inputs + settings.decay) if rate is None else rate)
+    return patterns
+
+
+def _independent(pools: LayerPools, learning: PoolLearning, *, keep: bool) -> Tensor:
+    settings = learning.settings
+    size = settings.patterns_per_step or max(1, pools.inputs // 4)
+    generator = torch.Generator().manual_seed(settings.seed)
+    seen: list[Tensor] = []
+    for _ in range(settings.steps):
+        if learning.done:
+            break
+        windows = pools.windows(learning.pool, random_cell(pools, size, generator, learning.initial))
+        learning.learn(windows)
+        if keep and len(seen) * size < 4 * pools.inputs:
+            seen.append(windows[0])
+    return torch.cat(seen) if seen else learning.initial.new_zeros(0, pools.inputs)
+
+
+def sleep_layer_by_layer(
+    model: nn.Module, layers: Mapping[str, LayerPools], settings: Settings, image_shape: tuple[int, ...], in_turn: bool
+) -> dict[str, LayerReport]:
+    """Patterns made by the input layer pass from layer to layer; all learn at once, or one after the other."""
+    period = network_period(layers)
+    learnings = {name: {id(pool): PoolLearning(pool, settings) for pool in p.pools} for name, p in layers.items()}
+    seen: dict[str, list[Tensor]] = {name: [] for name in layers}
+    awake: set[str] = set(layers)
+
+    def plasticity(name: str, pools: LayerPools, pool: Pool, windows: Tensor) -> None:
+        scaled = windows / windows.square().mean().sqrt().clamp_min(1e-30)
+        if pool is pools.pools[0] and len(seen[name]) * len(scaled[0]) < 4 * pools.inputs:
+            seen[name].append(scaled[0])
+        if name in awake:
+            learnings[name][id(pool)].learn(scaled)
+
+    generator = torch.Generator().manual_seed(settings.seed)
+    like = next(iter(layers.values())).pools[0].weight
+    for turn in [{name} for name in layers] if in_turn else [set(layers)]:
+        awake.clear()
+        awake.update(turn)
+        for _ in _steps(settings, [learnings[name] for name in turn]):
+            images = _periodic_images(settings.patterns_per_step or 64, image_shape, period, generator).to(like)
+            pass_through(model, layers, images, plasticity, period)
+    return {name: _report(pools, learnings[name], seen[name]) for name, pools in layers.items()}
+
+
+def _report(pools: LayerPools, learnings: dict[int, PoolLearning], seen: list[Tensor]) -> LayerReport:
+    condition = condition_number(torch.cat(seen)) if seen else float("nan")
+    return LayerReport(_worst(pools), condition, max(learning.steps for learning in learnings.values()))
+
+
+def _steps(settings: Settings, learnings: list[dict[int, PoolLearning]]) -> Any:
+    for step in count():
+        if step >= settings.steps or all(learning.done for pools in learnings for learning in pools.values()):
+            return
+        yield step
+
+
+def _periodic_images(number: int, shape: tuple[int, ...], period: int, generator: torch.Generator) -> Tensor:
+    channels, *size = shape
+    cell = torch.randn(number, channels, *(period,) * len(size), generator=generator)
+    for axis, n in enumerate(size):
+        cell = cell.index_select(2 + axis, torch.arange(n) % period)
+    return cell
+
+
+def _worst(pools: LayerPools) -> float:
+    return max(pool.negative_log_snr() for pool in pools.pools)
+
+
+def _largest_variance(patterns: Tensor, rounds: int = 12) -> float:
+    """The largest eigenvalue of the patterns' covariance (power iteration, and a tenth more to be safe)."""
+    vector = patterns.mean(dim=1, keepdim=True) + patterns[:, :1]
+    for _ in range(rounds):
+        vector = torch.nn.functional.normalize(vector, dim=-1)
+        vector = torch.bmm(torch.bmm(vector, patterns.mT), patterns) / patterns.shape[1]
+    return 1.1 * float(vector.norm(dim=-1).max())
