@@ -18,8 +18,8 @@ from sleepconv.nn.locally_connected import (
 from sleepconv.nn.per_patch import PerPatchLinear
 from sleepconv.nn.surgery import (
     NothingConvertedWarning,
+    exchange,
     make_contiguous_where_viewed,
-    move_hooks,
     own_copy,
     replace_layers,
     warn_left_alone,
@@ -81,11 +81,11 @@ def to_locally_connected(
     chosen = [visit for visit in visits.values() if visit.sizes][keep_first:]
     check_convertible(model, chosen, CONVOLUTIONS)
     _warn_of_what_stays(model, visits, bool(chosen))
-    replacements = {visit.module: _local(visit, copy_weights) for visit in chosen}
-    model = replace_layers(model, replacements)
-    if replacements:
+    layers = {visit.module: _local(visit) for visit in chosen}
+    model = exchange(model, layers, copy_weights=copy_weights)
+    if layers:
         keep_layout(model)
-        make_contiguous_where_viewed(model, sample_input, replacements.values())
+        make_contiguous_where_viewed(model, sample_input, layers.values())
     return model
 
 
@@ -112,14 +112,10 @@ def to_convolutional(model: nn.Module, *, inplace: bool = False) -> nn.Module:
     return replace_layers(model, shared)
 
 
-def _local(visit: Visit, copy_weights: bool) -> LocallyConnected:
+def _local(visit: Visit) -> LocallyConnected:
     counterpart = next(local for conv, local in COUNTERPARTS.items() if isinstance(visit.module, conv))
     (size,) = visit.sizes
-    layer = counterpart._from_convolution(visit.module, size)
-    if not copy_weights:
-        layer.reset_parameters()
-    move_hooks(visit.module, layer)
-    return layer
+    return counterpart._from_convolution(visit.module, size)
 
 
 def _warn_of_what_stays(model: nn.Module, visits: dict[str, Visit], converting: bool) -> None:

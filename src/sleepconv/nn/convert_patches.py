@@ -12,10 +12,9 @@ from sleepconv.nn.per_patch import PerPatchLinear
 from sleepconv.nn.selection import select
 from sleepconv.nn.surgery import (
     NothingConvertedWarning,
+    exchange,
     make_contiguous_where_viewed,
-    move_hooks,
     own_copy,
-    replace_layers,
     warn_left_alone,
 )
 
@@ -80,21 +79,17 @@ def to_per_patch(
     chosen = [visit for visit in visits.values() if any(visit.sizes)]
     check_convertible(model, chosen, LINEARS)
     _warn_of_what_stays(model, visits, include, exclude)
-    replacements = {visit.module: _per_patch(visit, copy_weights) for visit in chosen}
-    model = replace_layers(model, replacements)
-    if replacements:
+    layers = {visit.module: _per_patch(visit) for visit in chosen}
+    model = exchange(model, layers, copy_weights=copy_weights)
+    if layers:
         _leave_fused_path(model)
-        make_contiguous_where_viewed(model, sample_input, replacements.values())
+        make_contiguous_where_viewed(model, sample_input, layers.values())
     return model
 
 
-def _per_patch(visit: Visit, copy_weights: bool) -> PerPatchLinear:
+def _per_patch(visit: Visit) -> PerPatchLinear:
     ((patches,),) = visit.sizes
-    layer = PerPatchLinear.from_linear(visit.module, patches)  # type: ignore[arg-type]
-    if not copy_weights:
-        layer.reset_parameters()
-    move_hooks(visit.module, layer)
-    return layer
+    return PerPatchLinear.from_linear(visit.module, patches)  # type: ignore[arg-type]
 
 
 def _warn_of_what_stays(

@@ -22,10 +22,14 @@ def own_copy(model: nn.Module, inplace: bool) -> nn.Module:
     return model if inplace else copy.deepcopy(model)
 
 
-def move_hooks(old: nn.Module, new: nn.Module) -> None:
-    """Let the forward hooks of the old layer work on the new one."""
-    new._forward_hooks.update(old._forward_hooks)
-    new._forward_pre_hooks.update(old._forward_pre_hooks)
+def exchange(model: nn.Module, layers: Mapping[nn.Module, Any], *, copy_weights: bool) -> nn.Module:
+    """Replace layers by copies without sharing, with these or with fresh weights; forward hooks move along."""
+    for old, new in layers.items():
+        if not copy_weights:
+            new.reset_parameters()
+        new._forward_hooks.update(old._forward_hooks)
+        new._forward_pre_hooks.update(old._forward_pre_hooks)
+    return replace_layers(model, layers)
 
 
 def replace_layers(model: nn.Module, replacements: Mapping[nn.Module, Any]) -> nn.Module:
