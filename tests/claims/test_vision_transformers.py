@@ -10,7 +10,15 @@ from sleepconv.functional import weight_snr
 from sleepconv.models import mlp_mixer, small_vit
 from sleepconv.sleep import Instant, sleeping_layers
 
-MODELS = pytest.mark.parametrize("build", [mlp_mixer, small_vit])
+
+def timm_vit(*, image_size, width, depth):
+    models = pytest.importorskip("timm.models.vision_transformer")
+    return models.VisionTransformer(
+        img_size=image_size, patch_size=4, embed_dim=width, depth=depth, num_heads=2, num_classes=10
+    )
+
+
+MODELS = pytest.mark.parametrize("build", [mlp_mixer, small_vit, timm_vit])
 
 
 def shared_and_without_sharing(build, *, copy_weights):

@@ -52,10 +52,10 @@ def to_per_patch(
     Appendix A.4 of Pogodin et al. (2021): vision transformers and MLPs share weights between patches too, and a sleep
     can do it for them. The model runs once on ``sample_input``: a linear layer acts on tokens if its input has three
     axes or more; the axis before the last is then the one over which it shares, the patches. (In the token mixing of an
-    MLP-Mixer those are channels.) Linear layers on (batch, features) stay. BatchNorm statistics, random state and
-    train/eval mode stay as they were. ``nn.MultiheadAttention`` does not call its projections as layers and is left
-    alone, with a warning. A patch embedding that is a convolution belongs to ``to_locally_connected``, and
-    ``to_convolutional`` is the way back from both.
+    MLP-Mixer those are channels; on (batch, height, width, features) only places along the width get their own.) Linear
+    layers on (batch, features) stay. BatchNorm statistics, random state and train/eval mode stay as they were.
+    ``nn.MultiheadAttention`` does not call its projections as layers and is left alone, with a warning. A patch
+    embedding that is a convolution belongs to ``to_locally_connected``; ``to_convolutional`` is the way back from both.
 
     Args:
         model: any model with linear layers, or a bare ``nn.Linear``.
