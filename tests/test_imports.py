@@ -8,6 +8,7 @@ import sleepconv
 ORDER = [
     "kernels",
     "functional",
+    "simulation",
     "nn",
     "sleep",
     "models",

@@ -1,10 +1,11 @@
 """Locally connected networks that become convolutional in their sleep."""
 
 from sleepconv import functional, kernels, models, nn, sleep, training
-from sleepconv.nn import NothingConvertedWarning, to_convolutional, to_locally_connected
+from sleepconv.nn import NothingConvertedWarning, PerPatchLinear, to_convolutional, to_locally_connected, to_per_patch
 
 __all__ = [
     "NothingConvertedWarning",
+    "PerPatchLinear",
     "functional",
     "kernels",
     "models",
@@ -12,5 +13,6 @@ __all__ = [
     "sleep",
     "to_convolutional",
     "to_locally_connected",
+    "to_per_patch",
     "training",
 ]

@@ -8,6 +8,7 @@ from sleepconv.functional.locally_connected import (
     output_size,
 )
 from sleepconv.functional.measures import weight_snr
+from sleepconv.functional.per_patch import per_patch_linear
 from sleepconv.functional.sharing import grid_sums, hebbian_step_, set_grids_, share_weights_
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "locally_connected2d",
     "locally_connected3d",
     "output_size",
+    "per_patch_linear",
     "set_grids_",
     "share_weights_",
     "weight_snr",

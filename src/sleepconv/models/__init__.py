@@ -1,6 +1,7 @@
-"""Plain convolutional networks; their connectivity comes from ``sleepconv.nn.convert``."""
+"""Plain networks with shared weights; their connectivity comes from ``sleepconv.nn``."""
 
+from sleepconv.models.patch_models import mlp_mixer, small_vit
 from sleepconv.models.resnet18 import resnet18
 from sleepconv.models.resnet_cifar import resnet20
 
-__all__ = ["resnet18", "resnet20"]
+__all__ = ["mlp_mixer", "resnet18", "resnet20", "small_vit"]

@@ -1,6 +1,7 @@
-"""Modules: locally connected layers, and the way from convolutions to them and back."""
+"""Modules: locally connected and per-patch layers, and the way from shared layers to them and back."""
 
-from sleepconv.nn.convert import NothingConvertedWarning, to_convolutional, to_locally_connected
+from sleepconv.nn.convert import to_convolutional, to_locally_connected
+from sleepconv.nn.convert_patches import to_per_patch
 from sleepconv.nn.layout import LayoutKeepingBatchNorm2d, LayoutKeepingReLU
 from sleepconv.nn.locally_connected import (
     LocallyConnected,
@@ -8,6 +9,8 @@ from sleepconv.nn.locally_connected import (
     LocallyConnected2d,
     LocallyConnected3d,
 )
+from sleepconv.nn.per_patch import PerPatchLinear
+from sleepconv.nn.surgery import NothingConvertedWarning
 
 __all__ = [
     "LayoutKeepingBatchNorm2d",
@@ -17,6 +20,8 @@ __all__ = [
     "LocallyConnected2d",
     "LocallyConnected3d",
     "NothingConvertedWarning",
+    "PerPatchLinear",
     "to_convolutional",
     "to_locally_connected",
+    "to_per_patch",
 ]

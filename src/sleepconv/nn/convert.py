@@ -2,19 +2,26 @@
 
 import copy
 import warnings
-from contextlib import ExitStack
 from typing import Any
 
-import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sleepconv.nn.dry_run import Visit, check_convertible, two_of_each, visit_convolutions
-from sleepconv.nn.layout import contiguous_outputs, forget_layout, keep_layout
+from sleepconv.nn.dry_run import Kind, Visit, check_convertible, visit_layers
+from sleepconv.nn.layout import contiguous_outputs, forget_layout
 from sleepconv.nn.locally_connected import (
     LocallyConnected,
     LocallyConnected1d,
     LocallyConnected2d,
     LocallyConnected3d,
+)
+from sleepconv.nn.per_patch import PerPatchLinear
+from sleepconv.nn.surgery import (
+    NothingConvertedWarning,
+    exchange,
+    own_copy,
+    replace_layers,
+    warn_left_alone,
 )
 
 COUNTERPARTS: dict[type[nn.Module], type[LocallyConnected]] = {
@@ -24,11 +31,13 @@ COUNTERPARTS: dict[type[nn.Module], type[LocallyConnected]] = {
 }
 
 
-HOOKS = [name for name in vars(nn.Module()) if name.endswith(("_hooks", "_with_kwargs", "_always_called", "_hook"))]
-
-
-class NothingConvertedWarning(UserWarning):
-    """The model came back as it was."""
+CONVOLUTIONS = Kind(
+    becomes="locally connected",
+    modules=(nn.Conv1d, nn.Conv2d, nn.Conv3d),
+    functions=(F.conv1d, F.conv2d, F.conv3d),
+    methods=("forward", "_conv_forward"),
+    size=lambda conv, x: tuple(x.shape[-len(conv.kernel_size) :]),  # type: ignore[arg-type]
+)
 
 
 def to_locally_connected(
@@ -58,6 +67,7 @@ def to_locally_connected(
     Returns:
         the locally connected model.
 
+    >>> import torch
     >>> conv = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, stride=2))
     >>> local = to_locally_connected(conv, torch.randn(1, 3, 16, 16))
     >>> local[2].weight.shape
@@ -65,104 +75,56 @@ def to_locally_connected(
     """
     if keep_first < 0:
         raise ValueError(f"keep_first is the number of convolutions to keep, 0 or more, not {keep_first}")
-    if isinstance(model, (torch.jit.ScriptModule, nn.DataParallel, nn.parallel.DistributedDataParallel)):
-        raise TypeError(f"convert the plain model before it becomes a {type(model).__name__}")
-    model = model if inplace else copy.deepcopy(model)
-    visits = visit_convolutions(model, sample_input)
+    model = own_copy(model, inplace)
+    visits = visit_layers(model, sample_input, CONVOLUTIONS)
     chosen = [visit for visit in visits.values() if visit.sizes][keep_first:]
-    check_convertible(model, chosen)
+    check_convertible(model, chosen, CONVOLUTIONS)
     _warn_of_what_stays(model, visits, bool(chosen))
-    if not chosen:
-        return model
-    replacements = {visit.module: _local(visit, copy_weights) for visit in chosen}
-    converted = _replace(model, replacements)
-    keep_layout(converted)
-    try:
-        _check_converted(converted, sample_input, {visit.name: replacements[visit.module] for visit in chosen})
-    except BaseException:
-        forget_layout(converted)
-        _replace(converted, {new: old for old, new in replacements.items()})
-        raise
-    if converted is model:
-        converted.register_forward_hook(contiguous_outputs)
-    return converted
+    layers: dict[str, tuple[nn.Module, Any]] = {visit.name: (visit.module, _local(visit)) for visit in chosen}
+    return exchange(model, layers, sample_input, copy_weights=copy_weights) if layers else model
 
 
 def to_convolutional(model: nn.Module, *, inplace: bool = False) -> nn.Module:
-    """Replace every locally connected layer by the convolution with its mean filter; the way back.
+    """Replace every layer without weight sharing by the shared one with its mean weights; the way back.
+
+    A locally connected layer becomes a convolution, a per-patch linear layer an ``nn.Linear``.
 
     >>> local = LocallyConnected2d(3, 8, 3, input_size=16)
     >>> to_convolutional(local)
     Conv2d(3, 8, kernel_size=(3, 3), stride=(1, 1))
     """
     model = model if inplace else copy.deepcopy(model)
-    layers = [module for module in model.modules() if isinstance(module, LocallyConnected)]
-    if not layers:
-        warnings.warn("the model has no locally connected layer; nothing was changed", NothingConvertedWarning, 2)
+    shared: dict[nn.Module, nn.Module] = {}
+    for layer in model.modules():
+        if isinstance(layer, LocallyConnected):
+            shared[layer] = layer._to_convolution()
+        elif isinstance(layer, PerPatchLinear):
+            shared[layer] = layer.to_linear()
+    if not shared:
+        text = "the model has no locally connected and no per-patch layer; nothing was changed"
+        warnings.warn(text, NothingConvertedWarning, stacklevel=2)
     forget_layout(model)
     for number, hook in list(model._forward_hooks.items()):
         if hook is contiguous_outputs:
             del model._forward_hooks[number]
-    return _replace(model, {layer: layer._to_convolution() for layer in layers})
+    return replace_layers(model, shared)
 
 
-def _local(visit: Visit, copy_weights: bool) -> LocallyConnected:
+def _local(visit: Visit) -> LocallyConnected:
     counterpart = next(local for conv, local in COUNTERPARTS.items() if isinstance(visit.module, conv))
     (size,) = visit.sizes
-    layer = counterpart._from_convolution(visit.module, size)
-    if not copy_weights:
-        layer.reset_parameters()
-    return layer
-
-
-def _replace(model: nn.Module, replacements: dict[nn.Module, Any]) -> nn.Module:
-    for old, new in replacements.items():
-        for name in HOOKS:
-            setattr(new, name, getattr(old, name))
-    for module in model.modules():
-        for name, child in module._modules.items():
-            if child in replacements:
-                module._modules[name] = replacements[child]
-    return replacements.get(model, model)
+    return counterpart._from_convolution(visit.module, size)
 
 
 def _warn_of_what_stays(model: nn.Module, visits: dict[str, Visit], converting: bool) -> None:
-    unreached = [name for name, visit in visits.items() if not visit.sizes]
-    transposed = [
-        name for name, module in model.named_modules() if isinstance(module, nn.modules.conv._ConvTransposeNd)
-    ]
-    for names, why in [
-        (unreached, "was not reached by the sample input"),
-        (transposed, "is a transposed convolution"),
-    ]:
-        if names:
-            warnings.warn(f"left as it is, since it {why}: {', '.join(names)}", UserWarning, stacklevel=3)
+    transposed = nn.modules.conv._ConvTransposeNd
+    warn_left_alone((n for n, visit in visits.items() if not visit.sizes), "was not reached by the sample input")
+    warn_left_alone(
+        (n for n, module in model.named_modules() if isinstance(module, transposed)), "is a transposed convolution"
+    )
     if not converting:
         warnings.warn(
             "no convolution was converted: the model has none that the sample input reaches, or keep_first keeps all",
             NothingConvertedWarning,
             stacklevel=3,
-        )
-
-
-def _check_converted(model: nn.Module, sample_input: Any, layers: dict[str, LocallyConnected]) -> None:
-    """Run the converted model: its own code must call the new layers, and must get along with their responses."""
-    called: set[nn.Module] = set()
-    with ExitStack() as stack:
-        for layer in layers.values():
-            handle = layer.register_forward_hook(lambda module, inputs, output: called.add(module))
-            stack.callback(handle.remove)
-        try:
-            visit_convolutions(model, two_of_each(sample_input))
-        except RuntimeError as error:
-            if "view" not in str(error):
-                raise
-            for layer in layers.values():  # the model insists on contiguous responses
-                layer.contiguous_output = True
-            visit_convolutions(model, two_of_each(sample_input))
-    idle = [name for name, layer in layers.items() if layer not in called]
-    if idle:
-        raise ValueError(
-            f"{', '.join(idle)} would not be used: the model keeps its convolutions also outside of its submodules "
-            "(in a list, dict or closure) and calls them there; use nn.ModuleList, nn.ModuleDict or attributes"
         )

@@ -1,4 +1,4 @@
-"""Run a model once, without a trace, to learn what its convolutions see."""
+"""Run a model once, without a trace, to learn what its shared layers see."""
 
 import warnings
 from collections import Counter
@@ -8,80 +8,62 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
-CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-FUNCTIONS = (F.conv1d, F.conv2d, F.conv3d)
+Size = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of layer with shared weights, and what the dry run should note of it."""
+
+    becomes: str
+    modules: tuple[type[nn.Module], ...]
+    functions: tuple[Callable[..., Tensor], ...]
+    methods: tuple[str, ...]
+    size: Callable[[nn.Module, Tensor], Size]
+    say: Callable[[Size], str] = str
+    opaque: tuple[type[nn.Module], ...] = ()
+
+    def find(self, model: nn.Module) -> dict[str, nn.Module]:
+        """The layers by name, without those inside of opaque modules, which compute in ways of their own."""
+        hidden = {inner for m in model.modules() if isinstance(m, self.opaque) for inner in m.modules()}
+        return {n: m for n, m in model.named_modules() if isinstance(m, self.modules) and m not in hidden}
 
 
 @dataclass(eq=False)
 class Visit:
-    """What one convolution saw: the input sizes, and whether its weight was used outside its own forward."""
+    """What one layer saw: the input sizes, and whether its weight was used outside its own forward."""
 
     name: str
     module: nn.Module
-    sizes: set[tuple[int, ...]] = field(default_factory=set)
+    sizes: set[Size] = field(default_factory=set)
     first_call: int = -1
     used_directly: bool = False
 
 
-def visit_convolutions(model: nn.Module, sample_input: Any) -> dict[str, Visit]:
-    """Run the model on the sample; say for every convolution, by name and in the order of their calls, what it saw.
+def visit_layers(model: nn.Module, sample_input: Any, kind: Kind) -> dict[str, Visit]:
+    """Run the model on the sample; say for every such layer, by name and in the order of their calls, what it saw.
 
     The model runs in eval mode, and once more in training mode (for auxiliary heads) if it is in that.
     """
-    convolutions = {n: m for n, m in model.named_modules() if isinstance(m, CONVOLUTIONS)}
-    visits = {name: Visit(name or "the model itself", module) for name, module in convolutions.items()}
-    _run(model, sample_input, visits, training=False)
+    visits = {name: Visit(name or "the model itself", module) for name, module in kind.find(model).items()}
+    _watched_run(model, sample_input, kind, visits, training=False)
     if model.training:
         with suppress(ValueError):  # BatchNorm refuses to train on one value per channel
-            _run(model, sample_input, visits, training=True)
+            _watched_run(model, sample_input, kind, visits, training=True)
     return dict(sorted(visits.items(), key=lambda item: item[1].first_call))
 
 
-def check_convertible(model: nn.Module, visits: list[Visit]) -> None:
-    """Raise a ValueError that names the first convolution which cannot become locally connected, and says why."""
-    owners = Counter(id(p) for m in model.modules() for p in m.parameters(recurse=False))
-    for visit in visits:
-        problem = _problem(visit, owners)
-        if problem:
-            raise ValueError(f"{visit.name} cannot become locally connected: {problem}")
-
-
-def _problem(visit: Visit, owners: Counter[int]) -> str | None:
-    conv: Any = visit.module
-    if len(visit.sizes) > 1:
-        sizes = " and ".join(map(str, sorted(visit.sizes)))
-        return f"it is used with inputs of different sizes, {sizes}; use a module of its own for each size"
-    if parametrize.is_parametrized(conv) or not isinstance(conv._parameters.get("weight"), nn.Parameter):
-        return "its weight is parametrized (weight_norm, spectral_norm, ...); remove the parametrization first"
-    if owners[id(conv._parameters["weight"])] > 1:
-        return "its weight is tied to another module's; untie them first"
-    if owners[id(conv._parameters.get("bias"))] > 1:
-        return "its bias is tied to another module's; untie them first"
-    if visit.used_directly:
-        return "its weight is also used directly, outside of the module; call the module instead"
-    base = next(c for c in CONVOLUTIONS if isinstance(conv, c))
-    if type(conv).forward is not base.forward or type(conv)._conv_forward is not base._conv_forward:
-        return f"{type(conv).__name__} computes in a way of its own; use a plain {base.__name__}"
-    return None
-
-
-def _run(model: nn.Module, sample_input: Any, visits: dict[str, Visit], *, training: bool) -> None:
+def rehearse(model: nn.Module, sample_input: Any, *, training: bool = False) -> None:
+    """Run the model on the sample and leave no trace."""
     arguments, keywords = _as_call(sample_input)
-    watch = _DirectUses(model, visits)
-    with ExitStack() as stack:
-        stack.enter_context(_untouched(model))
-        for visit in visits.values():
-            for handle in _hooks(visit, watch):
-                stack.callback(handle.remove)
+    with _untouched(model):
         if not training:
             model.eval()
-        stack.enter_context(watch)
         model(*arguments, **keywords)
 
 
@@ -103,40 +85,83 @@ def _as_call(sample_input: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     )
 
 
-def _hooks(visit: Visit, watch: "_DirectUses") -> Iterator[Any]:
-    axes = len(visit.module.kernel_size)  # type: ignore[arg-type]
+def check_convertible(model: nn.Module, visits: list[Visit], kind: Kind) -> None:
+    """Raise a ValueError that names the first layer which cannot be converted, and says why."""
+    owners = Counter(id(p) for m in model.modules() for p in m.parameters(recurse=False))
+    for visit in visits:
+        problem = _problem(visit, owners, kind)
+        if problem:
+            raise ValueError(f"{visit.name} cannot become {kind.becomes}: {problem}")
 
-    def before(module: nn.Module, inputs: tuple[Tensor, ...], keywords: dict[str, Tensor]) -> None:
-        x = inputs[0] if inputs else keywords["input"]
-        visit.sizes.add(tuple(x.shape[-axes:]))
-        watch.calls += 1
-        visit.first_call = watch.calls if visit.first_call < 0 else visit.first_call
-        watch.inside = True
 
-    def after(module: nn.Module, inputs: Any, output: Any) -> None:
-        watch.inside = False
+def _problem(visit: Visit, owners: Counter[int], kind: Kind) -> str | None:
+    layer = visit.module
+    if len(visit.sizes) > 1:
+        sizes = " and ".join(map(kind.say, sorted(visit.sizes)))
+        return f"it is used with inputs of different sizes, {sizes}; use a module of its own for each size"
+    if parametrize.is_parametrized(layer) or not isinstance(layer._parameters.get("weight"), nn.Parameter):
+        return "its weight is parametrized (weight_norm, spectral_norm, ...); remove the parametrization first"
+    if owners[id(layer._parameters["weight"])] > 1:
+        return "its weight is tied to another module's; untie them first"
+    if owners[id(layer._parameters.get("bias"))] > 1:
+        return "its bias is tied to another module's; untie them first"
+    if visit.used_directly:
+        return "its weight is also used directly, outside of the module; call the module instead"
+    base = next(module for module in kind.modules if isinstance(layer, module))
+    if any(getattr(type(layer), method) is not getattr(base, method) for method in kind.methods):
+        return f"{type(layer).__name__} computes in a way of its own; use a plain {base.__name__}"
+    return None
 
-    yield visit.module.register_forward_pre_hook(before, with_kwargs=True)
-    yield visit.module.register_forward_hook(after)
+
+def _watched_run(model: nn.Module, sample_input: Any, kind: Kind, visits: dict[str, Visit], *, training: bool) -> None:
+    watch = _DirectUses(model, kind, visits)
+    with ExitStack() as stack:
+        for visit in visits.values():
+            stack.callback(visit.module.register_forward_pre_hook(watch.noting(visit), with_kwargs=True).remove)
+        for module in model.modules():
+            if isinstance(module, (*kind.modules, *kind.opaque)):
+                stack.callback(module.register_forward_pre_hook(watch.enter).remove)
+                stack.callback(module.register_forward_hook(watch.leave).remove)
+        stack.enter_context(watch)
+        rehearse(model, sample_input, training=training)
 
 
 class _DirectUses(TorchFunctionMode):
-    """Notices convolutions that are computed through ``torch.nn.functional`` instead of a module."""
+    """Notes what the layers see, and weights that are used through ``torch.nn.functional`` instead of a module."""
 
-    def __init__(self, model: nn.Module, visits: dict[str, Visit]) -> None:
+    def __init__(self, model: nn.Module, kind: Kind, visits: dict[str, Visit]) -> None:
         super().__init__()
+        self.kind = kind
         self.names = {id(parameter): name for name, parameter in model.named_parameters()}
         self.owners = {id(v.module._parameters.get("weight")): v for v in visits.values()}
-        self.inside, self.calls = False, 0
+        self.depth, self.calls = 0, 0
+
+    def noting(self, visit: Visit) -> Callable[..., None]:
+        """A hook that notes the size of each input of this layer."""
+
+        def note(module: nn.Module, inputs: tuple[Tensor, ...], keywords: dict[str, Tensor]) -> None:
+            visit.sizes.add(self.kind.size(module, inputs[0] if inputs else keywords["input"]))
+            self.calls += 1
+            visit.first_call = self.calls if visit.first_call < 0 else visit.first_call
+
+        return note
+
+    def enter(self, *_: Any) -> None:
+        """A layer begins to compute."""
+        self.depth += 1
+
+    def leave(self, *_: Any) -> None:
+        """A layer has computed."""
+        self.depth -= 1
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if not self.inside and isinstance(result, Tensor):
+        if not self.depth and isinstance(result, Tensor):
             given = [*args, *(kwargs or {}).values()]
             used = [self.owners[id(value)] for value in given if id(value) in self.owners]
             for visit in used:
                 visit.used_directly = True
-            if func in FUNCTIONS and not used:
+            if func in self.kind.functions and not used:
                 name = next((self.names[id(value)] for value in given if id(value) in self.names), "a computed weight")
                 warnings.warn(f"left as it is, since it is used directly through {func.__name__}: {name}", stacklevel=2)
         return result

@@ -75,7 +75,9 @@ def contiguous_outputs(module: nn.Module, inputs: Any, output: Any) -> Any:
 
 
 def _contiguous(tensor: Tensor) -> Tensor:
-    return tensor.contiguous() if _lies_position_by_position(tensor) else tensor
+    channels_last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim(), torch.contiguous_format)
+    usual = tensor.is_contiguous() or tensor.is_contiguous(memory_format=channels_last)
+    return tensor if usual else tensor.contiguous()
 
 
 EQUALS: dict[type[nn.Module], type[nn.Module]] = {

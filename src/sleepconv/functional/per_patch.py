@@ -1,0 +1,52 @@
+"""A linear layer on tokens, with a matrix of its own for every patch."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+def per_patch_linear(
+    z: Float[Tensor, "*batch patches in_features"],
+    weight: Float[Tensor, "patches out_features in_features"],
+    bias: Float[Tensor, "*patches out_features"] | None = None,
+) -> Float[Tensor, "*batch patches out_features"]:
+    r"""Multiply every patch by its own matrix.
+
+    .. math:: z'_{ij} = b_{(i)j} + \sum_k z_{ik}\, u_{i,kj}
+
+    The step Z' = ZU of appendix A.4 of Pogodin et al. (2021), without its weight sharing: patch i has its own U. If all
+    matrices agree the result is ``torch.nn.functional.linear``'s.
+
+    Args:
+        z: tokens, with any number of leading axes.
+        weight: ``weight[i]`` is the matrix of patch i, as ``nn.Linear`` holds it (U transposed).
+        bias: (out_features,), shared by the patches, or (patches, out_features).
+
+    Returns:
+        The responses. They lie in memory patch by patch, so that the next per-patch layer need not rearrange them; call
+        ``.contiguous()`` before ``.view(...)``.
+
+    >>> per_patch_linear(torch.ones(1, 2, 3), torch.tensor([[[1.0, 1, 1]], [[2.0, 2, 2]]])).flatten().tolist()
+    [3.0, 6.0]
+    """
+    _check(z, weight, bias)
+    by_patch = z.movedim(-2, 0)
+    rows = by_patch.flatten(1, -2) if z.dim() > 2 else by_patch.unsqueeze(1)
+    y = torch.bmm(rows, weight.mT) if bias is None else torch.baddbmm(bias.unsqueeze(-2), rows, weight.mT)
+    return y.reshape(*by_patch.shape[:-1], weight.shape[1]).movedim(0, -2)
+
+
+def _check(z: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+    if weight.dim() != 3:
+        raise ValueError(f"weight has the axes (patches, out_features, in_features), not {tuple(weight.shape)}")
+    patches, out_features, in_features = weight.shape
+    if z.dim() < 2 or tuple(z.shape[-2:]) != (patches, in_features):
+        raise ValueError(
+            f"tokens have the shape (..., patches={patches}, features={in_features}) here, but got {tuple(z.shape)}; "
+            "every patch has its own weights, so another number of patches needs another layer"
+        )
+    if bias is not None and tuple(bias.shape) not in ((out_features,), (patches, out_features)):
+        raise ValueError(
+            f"bias has the shape ({out_features},), shared by the patches, or ({patches}, {out_features}), "
+            f"not {tuple(bias.shape)}"
+        )

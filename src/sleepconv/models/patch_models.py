@@ -1,0 +1,124 @@
+"""Small networks on patches: an MLP-Mixer (Tolstikhin et al. 2021) and a vision transformer (Dosovitskiy et al. 2020).
+
+Plain and shared, as published; ``to_locally_connected`` takes the sharing out of the patch embedding and
+``to_per_patch`` out of all the rest.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class PatchEmbedding(nn.Module):
+    """Cut an image into patches and embed each linearly: (batch, 3, height, width) to (batch, patches, width)."""
+
+    def __init__(self, image_size: int, patch_size: int, width: int) -> None:
+        super().__init__()
+        if min(image_size, patch_size) < 1 or image_size % patch_size:
+            raise ValueError(f"patches of size {patch_size} do not tile an image of size {image_size}")
+        self.num_patches = (image_size // patch_size) ** 2
+        self.projection = nn.Conv2d(3, width, patch_size, stride=patch_size)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """The tokens of a batch of images."""
+        return self.projection(images).flatten(2).mT
+
+
+class MLP(nn.Sequential):
+    """Two linear layers with a GELU between them, on the last axis."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
+
+
+class MixerBlock(nn.Module):
+    """Mix over patches, with the same weights for each channel; then over channels, with the same for each patch."""
+
+    def __init__(self, num_patches: int, width: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.token_mixing = MLP(num_patches, num_patches * 2)
+        self.channel_mixing = MLP(width, width * 4)
+
+    def forward(self, z: Tensor) -> Tensor:
+        """(batch, patches, width) to the same."""
+        z = z + self.token_mixing(self.norm1(z).mT).mT
+        return z + self.channel_mixing(self.norm2(z))
+
+
+class TransformerBlock(nn.Module):
+    """Self-attention, then an MLP on each token; both after a layer norm."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.projection = nn.Linear(width, width)
+        self.mlp = MLP(width, width * 4)
+
+    def forward(self, z: Tensor) -> Tensor:
+        """(batch, patches, width) to the same."""
+        z = z + self._attend(self.norm1(z))
+        return z + self.mlp(self.norm2(z))
+
+    def _attend(self, z: Tensor) -> Tensor:
+        query, key, value = self.qkv(z).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(query, key, value)
+        return self.projection(mixed.transpose(1, 2).flatten(2))
+
+
+class PatchModel(nn.Module):
+    """An embedding, blocks, a layer norm, and a linear classifier on the mean over patches."""
+
+    def __init__(self, embedding: nn.Module, blocks: list[nn.Module], width: int, num_classes: int) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self.blocks = nn.Sequential(*blocks)
+        self.norm = nn.LayerNorm(width)
+        self.classifier = nn.Linear(width, num_classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Class scores of a batch of images."""
+        return self.classifier(self.norm(self.blocks(self.embedding(images))).mean(1))
+
+
+class PositionEmbedding(nn.Module):
+    """Add a learned vector to each token, which says where it is."""
+
+    def __init__(self, num_patches: int, width: int) -> None:
+        super().__init__()
+        self.position = nn.Parameter(torch.empty(num_patches, width).normal_(0, 0.02))
+
+    def forward(self, z: Tensor) -> Tensor:
+        """(batch, patches, width) to the same."""
+        return z + self.position
+
+
+def mlp_mixer(
+    num_classes: int = 10, image_size: int = 32, patch_size: int = 4, width: int = 64, depth: int = 4
+) -> PatchModel:
+    """An MLP-Mixer for small images.
+
+    >>> mlp_mixer()(torch.randn(2, 3, 32, 32)).shape
+    torch.Size([2, 10])
+    """
+    embedding = PatchEmbedding(image_size, patch_size, width)
+    blocks: list[nn.Module] = [MixerBlock(embedding.num_patches, width) for _ in range(depth)]
+    return PatchModel(embedding, blocks, width, num_classes)
+
+
+def small_vit(
+    num_classes: int = 10, image_size: int = 32, patch_size: int = 4, width: int = 64, depth: int = 4, heads: int = 4
+) -> PatchModel:
+    """A vision transformer for small images; it averages over the patches, so it has no class token.
+
+    >>> small_vit()(torch.randn(2, 3, 32, 32)).shape
+    torch.Size([2, 10])
+    """
+    if heads < 1 or width % heads:
+        raise ValueError(f"the number of heads divides the width, but heads={heads} and width={width}")
+    patches = PatchEmbedding(image_size, patch_size, width)
+    embedding = nn.Sequential(patches, PositionEmbedding(patches.num_patches, width))
+    blocks: list[nn.Module] = [TransformerBlock(width, heads) for _ in range(depth)]
+    return PatchModel(embedding, blocks, width, num_classes)

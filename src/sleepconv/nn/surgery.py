@@ -1,0 +1,101 @@
+"""Exchange layers of a model for others, and say what was left alone."""
+
+import copy
+import warnings
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack, suppress
+from typing import Any
+
+import torch
+from torch import nn
+
+from sleepconv.nn.dry_run import rehearse, two_of_each
+from sleepconv.nn.layout import contiguous_outputs, forget_layout, keep_layout
+
+HOOKS = [name for name in vars(nn.Module()) if name.endswith(("_hooks", "_with_kwargs", "_always_called", "_hook"))]
+
+
+class NothingConvertedWarning(UserWarning):
+    """The model came back as it was."""
+
+
+def own_copy(model: nn.Module, inplace: bool) -> nn.Module:
+    """The model to operate on: itself or a copy."""
+    if isinstance(model, (torch.jit.ScriptModule, nn.DataParallel, nn.parallel.DistributedDataParallel)):
+        raise TypeError(f"convert the plain model before it becomes a {type(model).__name__}")
+    return model if inplace else copy.deepcopy(model)
+
+
+def exchange(
+    model: nn.Module, layers: Mapping[str, tuple[nn.Module, Any]], sample_input: Any, *, copy_weights: bool
+) -> nn.Module:
+    """Replace layers by copies without sharing, with these or with fresh weights; the model stays whole if it fails.
+
+    Args:
+        model: what to operate on.
+        layers: the old and the new layer, by name.
+        sample_input: to see that the model's code gets along with the new layers.
+        copy_weights: keep the new layers' weights.
+    """
+    for _, new in layers.values():
+        if not copy_weights:
+            new.reset_parameters()
+    converted = replace_layers(model, dict(layers.values()))
+    keep_layout(converted)
+    try:
+        _check_converted(converted, sample_input, {name: new for name, (_, new) in layers.items()})
+    except BaseException:
+        forget_layout(converted)
+        replace_layers(converted, {new: old for old, new in layers.values()})
+        raise
+    if converted is model:
+        converted.register_forward_hook(contiguous_outputs)
+    return converted
+
+
+def replace_layers(model: nn.Module, replacements: Mapping[nn.Module, Any]) -> nn.Module:
+    """Put the new layers, with the old ones' hooks, wherever the old ones are; the model itself may be one."""
+    for old, new in replacements.items():
+        for name in HOOKS:
+            setattr(new, name, getattr(old, name))
+    for module in model.modules():
+        for name, child in module._modules.items():
+            if child is not None and child in replacements:
+                module._modules[name] = replacements[child]
+    return replacements.get(model, model)
+
+
+def warn_left_alone(names: Iterable[str], why: str) -> None:
+    """Name the layers that stay as they are; the caller is two frames below the user."""
+    if names := list(names):
+        warnings.warn(f"left as it is, since it {why}: {', '.join(names)}", UserWarning, stacklevel=4)
+
+
+def _check_converted(model: nn.Module, sample_input: Any, layers: Mapping[str, Any]) -> None:
+    """Run the converted model: its own code must call the new layers, and must get along with their responses."""
+    called: set[nn.Module] = set()
+    with ExitStack() as stack:
+        for layer in layers.values():
+            handle = layer.register_forward_hook(lambda module, inputs, output: called.add(module))
+            stack.callback(handle.remove)
+        try:
+            _rehearse_both(model, sample_input)
+        except RuntimeError as error:
+            if "view" not in str(error):
+                raise
+            for layer in layers.values():  # the model insists on contiguous responses
+                layer.contiguous_output = True
+            _rehearse_both(model, sample_input)
+    idle = [name for name, layer in layers.items() if layer not in called]
+    if idle:
+        raise ValueError(
+            f"{', '.join(idle)} would not be used: the model keeps its layers also outside of its submodules "
+            "(in a list, dict or closure) and calls them there; use nn.ModuleList, nn.ModuleDict or attributes"
+        )
+
+
+def _rehearse_both(model: nn.Module, sample_input: Any) -> None:
+    rehearse(model, two_of_each(sample_input))
+    if model.training:
+        with suppress(ValueError):  # BatchNorm refuses to train on one value per channel
+            rehearse(model, two_of_each(sample_input), training=True)
