@@ -90,9 +90,9 @@ class PoolLearning:
         return rate(self.steps) if callable(rate) else rate
 
     def stable_rate(self, patterns: Tensor) -> float:
-        """A rate at which no direction of these patterns can overshoot."""
+        """A rate at which no direction of these patterns can overshoot (momentum adds up steps: smaller ones then)."""
         extra = self.settings.noise**2 * patterns.shape[-1]
-        return 1 / (_largest_variance(patterns) + extra + self.settings.decay)
+        return (1 - self.settings.momentum) / (_largest_variance(patterns) + extra + self.settings.decay)
 
     def finish_step(self, rate: float, patterns: Tensor | None, variance: float = 0.0) -> None:
         """Notice divergence, and the end."""

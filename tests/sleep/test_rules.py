@@ -1,0 +1,204 @@
+"""The rules on tensors, layers and models."""
+
+import pytest
+import torch
+from torch import nn
+
+import sleepconv
+from sleepconv.functional import lateral_grids, share_weights_, weight_snr
+from sleepconv.nn import LocallyConnected1d, LocallyConnected2d, LocallyConnected3d, PerPatchLinear
+from sleepconv.simulation.theory import fixed_point
+from sleepconv.sleep import Circuit, DivergenceError, Hebbian, Instant
+
+LAYERS = {
+    "plain": lambda: LocallyConnected2d(4, 6, 3, input_size=10, padding=1),
+    "strided": lambda: LocallyConnected2d(4, 6, 3, input_size=13, stride=2),
+    "dilated": lambda: LocallyConnected2d(2, 6, 3, input_size=12, dilation=2, padding=2),
+    "dilated with a common factor": lambda: LocallyConnected2d(2, 3, 2, input_size=14, dilation=2),
+    "grouped": lambda: LocallyConnected2d(4, 6, (3, 2), input_size=(9, 8), groups=2),
+    "even": lambda: LocallyConnected2d(3, 4, 4, input_size=16, stride=4),
+    "sequence": lambda: LocallyConnected1d(4, 6, 5, input_size=30, padding="same"),
+    "volume": lambda: LocallyConnected3d(2, 3, 2, input_size=6),
+    "tokens": lambda: PerPatchLinear(8, 5, num_patches=12),
+}
+
+
+@pytest.mark.parametrize("patterns", ["one_grid", "independent"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_hebbian_sleep_with_little_decay_ends_where_instant_sharing_does(name, patterns):
+    layer = LAYERS[name]()
+    expected = share_weights_(layer.weight.detach().clone(), layer.grids)
+    Hebbian(decay=1e-6, patterns=patterns, steps=150)(layer)
+    torch.testing.assert_close(layer.weight.detach(), expected, rtol=0, atol=1e-4 * float(expected.abs().max()) + 2e-5)
+
+
+def test_one_input_grid_at_a_time_ends_at_the_closed_form_for_slow_learning():
+    layer = LocallyConnected2d(2, 3, 3, input_size=9, padding=1, dtype=torch.float64)
+    grids, initial = layer.grids, layer.weight.detach().clone()
+    inputs = 18
+    Hebbian(decay=0.1, rate=0.01 / inputs, steps=1500)(layer)
+    for grid in grids.unique():
+        pool = initial[grids == grid].flatten(2).transpose(0, 1)
+        expected = fixed_point(pool, torch.eye(inputs, dtype=torch.float64), decay=0.1)
+        ours = layer.weight.detach()[grids == grid].flatten(2).transpose(0, 1)
+        torch.testing.assert_close(ours, expected, rtol=0, atol=5e-3 * float(expected.abs().max()))
+
+
+def test_sweeping_in_closed_form_equals_presenting_one_grid_after_the_other():
+    weight = torch.randn(5, 2, 4, dtype=torch.float64)
+    grids = torch.zeros(5, dtype=torch.int64)
+    for inhibition in (None, 3.0):
+        rule = Hebbian(decay=0.1, rate=0.05, steps=3, inhibition=inhibition)
+        ours, naive, initial = rule(weight.clone(), grids), weight.clone(), weight
+        kappa = 1 if inhibition is None else inhibition / (1 + inhibition)
+        for _ in range(3):
+            for j in range(4):
+                change = -0.1 * (naive - initial)
+                responses = 2 * naive[..., j]
+                change[..., j] -= 2 * (responses - kappa * responses.mean(0))
+                naive = naive + 0.05 * change
+        torch.testing.assert_close(ours, naive)
+
+
+def test_the_default_rate_is_stable_for_512_channels():
+    layer = LocallyConnected1d(512, 2, 3, input_size=6, padding=1)
+    before = weight_snr(layer.weight, layer.grids)
+    for momentum in (0.0, 0.9):
+        Hebbian(patterns="independent", momentum=momentum, steps=10, patterns_per_step=256)(layer)
+    assert weight_snr(layer.weight, layer.grids) > before
+
+
+@pytest.mark.parametrize("patterns", ["one_grid", "independent"])
+def test_sleep_stops_at_the_snr_that_was_asked_for(patterns):
+    layer, rule = LAYERS["plain"](), Hebbian(decay=1e-4, patterns=patterns, target=-6.0, steps=1000)
+    rule(layer)
+    (report,) = rule.reports.values()
+    assert report.negative_log_snr < -6
+    assert report.steps < 1000
+    assert report.condition < 100
+
+
+def test_noise_and_momentum_can_be_combined_with_every_pattern():
+    for patterns in ("one_grid", "independent"):
+        layer = LAYERS["plain"]()
+        before = weight_snr(layer.weight, layer.grids)
+        Hebbian(decay=0.1, patterns=patterns, momentum=0.5, noise=0.05, steps=60)(layer)
+        assert weight_snr(layer.weight, layer.grids) > before
+
+
+def test_the_circuit_shares_as_in_the_papers_figure():
+    weight = 1 + torch.randn(100, 1, 9)
+    Circuit(presentations=1000)(weight, torch.zeros(100, dtype=torch.int64))
+    assert -float(weight_snr(weight.flatten(1)).log()) == pytest.approx(-6.7, abs=0.7)
+
+
+def test_the_circuit_acts_on_layers():
+    layer = LAYERS["grouped"]()
+    before = weight_snr(layer.weight, layer.grids)
+    Circuit(presentations=200)(layer)
+    assert weight_snr(layer.weight, layer.grids) > before
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Instant(),
+        Hebbian(steps=5),
+        Hebbian(steps=5, patterns="independent"),
+        Hebbian(steps=5, patterns="layer_by_layer"),
+    ],
+)
+def test_a_converted_copied_convolution_is_a_fixed_point_of_sleep(rule):
+    conv = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 4, 3, stride=2, padding=1))
+    x = torch.randn(2, 3, 9, 9)
+    local = sleepconv.to_locally_connected(conv, x, copy_weights=True)
+    rule(local)
+    torch.testing.assert_close(local(x), conv(x), rtol=1e-4, atol=1e-5)
+
+
+def test_layers_end_alike_whether_they_learn_in_turn_or_together():
+    def network():
+        torch.manual_seed(1)
+        conv = nn.Sequential(nn.Conv2d(8, 4, 3, padding=1, bias=False), nn.Conv2d(4, 2, 3, padding=1, bias=False))
+        return sleepconv.to_locally_connected(conv, torch.zeros(1, 8, 9, 9))
+
+    expected = Instant()(network())
+    for in_turn in (False, True):
+        model = network()
+        Hebbian(decay=1e-6, patterns="layer_by_layer", steps=250, in_turn=in_turn, patterns_per_step=64)(model)
+        for ours, shared in zip(model.parameters(), expected.parameters(), strict=True):
+            torch.testing.assert_close(ours, shared, rtol=0, atol=0.01 * float(shared.detach().abs().max()))
+
+
+def test_layers_of_1x1_filters_follow_the_networks_period():
+    model = sleepconv.to_locally_connected(
+        nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 4, 1)), torch.zeros(1, 3, 9, 9)
+    )
+    Hebbian(decay=1e-6, patterns="layer_by_layer", steps=300)(model)
+    weight = model[2].weight.detach()
+    within = weight_snr(weight, lateral_grids((9, 9), 1, period=3))
+    assert within > 1e3
+    assert weight_snr(weight, model[2].grids) < 10
+
+
+def test_networks_without_one_period_are_refused_with_their_layers_and_an_alternative():
+    stem = nn.Sequential(nn.Conv2d(3, 4, 7, stride=2, padding=3), nn.Conv2d(4, 4, 3, padding=1))
+    model = sleepconv.to_locally_connected(stem, torch.zeros(1, 3, 20, 20))
+    with pytest.raises(ValueError, match=r"0 \(7, 7\), 1 \(3, 3\).*one_grid.*Instant"):
+        Hebbian(patterns="layer_by_layer")(model)
+    strided = sleepconv.to_locally_connected(nn.Conv2d(3, 4, 3, stride=3), torch.zeros(1, 3, 18, 18))
+    with pytest.raises(ValueError, match="stride.*factor in common with the period 3"):
+        Hebbian(patterns="layer_by_layer")(strided)
+
+
+def unchanged_after(rule, error, says=None):
+    layer = LAYERS["plain"]()
+    before = layer.weight.detach().clone()
+    with pytest.raises(error, match=says):
+        rule(layer)
+    assert torch.equal(layer.weight, before)
+
+
+def test_a_diverging_rate_is_detected_said_and_undone():
+    unchanged_after(Hebbian(rate=5.0), DivergenceError, "diverge at rate 5; a rate below 0.0")
+    unchanged_after(Hebbian(rate=50.0, patterns="independent"), DivergenceError, "rate below")
+    unchanged_after(Circuit(rate=1.0, presentations=100), DivergenceError, "diverge")
+
+
+def test_an_interrupted_sleep_leaves_the_weights_as_they_were():
+    def rate(step):
+        if step == 3:
+            raise KeyboardInterrupt
+        return 0.01
+
+    unchanged_after(Hebbian(rate=rate), KeyboardInterrupt)
+    unchanged_after(Hebbian(rate=rate, patterns="independent"), KeyboardInterrupt)
+    unchanged_after(Circuit(rate=rate), KeyboardInterrupt)
+
+
+def test_a_network_that_slept_layer_by_layer_is_awake_again():
+    model = sleepconv.to_locally_connected(
+        nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)), torch.zeros(2, 3, 9, 9)
+    )
+    Hebbian(patterns="layer_by_layer", steps=2)(model)
+    assert model.training
+    assert "forward" not in vars(model[0])
+    assert model[1].num_batches_tracked == 0
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Hebbian(patterns="dreams"), "patterns is one of"),
+        (lambda: Hebbian(decay=0.0, noise=0.1), "decay above zero"),
+        (lambda: Hebbian(decay=-1.0), "0 or more"),
+        (lambda: Hebbian(steps=0), "steps"),
+        (lambda: Instant()(torch.zeros(3, 1)), "does not know its grids"),
+        (lambda: Instant()(nn.Linear(2, 2)), "no locally connected layer"),
+        (lambda: Instant()(LocallyConnected2d(1, 1, 3, input_size=4)), "nothing to share"),
+        (lambda: Hebbian()(LocallyConnected2d(1, 1, 3, input_size=4)), "nothing to share"),
+    ],
+)
+def test_bad_input_is_one_clear_error(make, says):
+    with pytest.raises(ValueError, match=says):
+        make()
