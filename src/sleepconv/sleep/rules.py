@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 
 from sleepconv.functional.sharing import neurons_per_grid, share_weights_
+from sleepconv.sleep.distributed import share_
 from sleepconv.sleep.layers import sleeping_layers
 
 
@@ -49,7 +50,7 @@ class Instant:
         check_something_to_share(layers)
         with _undisturbed():
             for layer in layers.values():
-                share_weights_(layer.weight, layer.grids)  # type: ignore[arg-type]
+                share_(layer.weight, layer.grids)  # type: ignore[arg-type]
 
 
 def check_something_to_share(layers: Mapping[str, Any]) -> None:
