@@ -90,6 +90,7 @@ def train_everywhere(rank, folder):
         torch.save(trained(mode, rank, **options), folder / f"{name}-{rank}.pt")
     torch.save(refused_placement(), folder / f"refusal-{rank}.pt")
     torch.save(more_processes_than_rows(), folder / f"rows-{rank}.pt")
+    torch.save(dealt_out_within_replicas(), folder / f"replicas-{rank}.pt")
     dist.destroy_process_group()
 
 
@@ -115,6 +116,12 @@ def more_processes_than_rows():
         share_(distribute_tensor(weight, mesh, [place]), grids).full_tensor().flatten().tolist()
         for place in (Shard(0), Replicate())
     ]
+
+
+def dealt_out_within_replicas():
+    mesh = dist.device_mesh.init_device_mesh("cpu", (1, PROCESSES))
+    weight = distribute_tensor(torch.arange(14.0).reshape(7, 2), mesh, [Replicate(), Shard(0)])
+    return share_(weight, torch.arange(7) % 3).full_tensor()
 
 
 RUNS = {
@@ -165,6 +172,12 @@ def test_statistics_of_the_sleeps_are_those_of_one_process(run, results):
 
 def test_weights_dealt_out_by_another_axis_are_refused(results):
     assert "Shard(0)" in torch.load(results / "refusal-0.pt")
+
+
+def test_weights_dealt_out_within_replicas_are_shared_as_on_one_process(results):
+    expected = share_(torch.arange(14.0).reshape(7, 2), torch.arange(7) % 3)
+    for rank in range(PROCESSES):
+        torch.testing.assert_close(torch.load(results / f"replicas-{rank}.pt"), expected)
 
 
 def test_a_process_without_rows_takes_part(results):
