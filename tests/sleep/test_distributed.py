@@ -29,6 +29,14 @@ class Noisy:
             layer.weight.data.add_(1 + (dist.get_rank() if dist.is_initialized() else 0))
 
 
+class Running:
+    """A rule that runs the network, after it has changed a weight."""
+
+    def sleep_(self, layers, model):
+        layers["0"].weight.data.zero_()
+        model(torch.randn(1, 1, 9, 9, dtype=torch.float64))
+
+
 def local_network():
     torch.manual_seed(0)
     convolutional = nn.Sequential(
@@ -89,6 +97,7 @@ def train_everywhere(rank, folder):
     for name, (mode, options) in RUNS.items():
         torch.save(trained(mode, rank, **options), folder / f"{name}-{rank}.pt")
     torch.save(refused_placement(), folder / f"refusal-{rank}.pt")
+    torch.save(refused_rule(), folder / f"rule-{rank}.pt")
     torch.save(more_processes_than_rows(), folder / f"rows-{rank}.pt")
     torch.save(dealt_out_within_replicas(), folder / f"replicas-{rank}.pt")
     dist.destroy_process_group()
@@ -107,6 +116,16 @@ def refused_placement():
     except ValueError as error:
         return str(error)
     return "no error"
+
+
+def refused_rule():
+    model = spread(local_network(), SHARDS)
+    before = whole(model[0].weight)
+    try:
+        Sleep(model, every=1, rule=Running()).step()
+    except RuntimeError as error:
+        return str(error), torch.equal(whole(model[0].weight), before)
+    return "no error", False
 
 
 def more_processes_than_rows():
@@ -172,6 +191,12 @@ def test_statistics_of_the_sleeps_are_those_of_one_process(run, results):
 
 def test_weights_dealt_out_by_another_axis_are_refused(results):
     assert "Shard(0)" in torch.load(results / "refusal-0.pt")
+
+
+def test_a_rule_that_runs_a_dealt_out_network_is_refused_and_the_weights_stay(results):
+    message, unchanged = torch.load(results / "rule-1.pt")
+    assert "layer by layer" in message
+    assert unchanged
 
 
 def test_weights_dealt_out_within_replicas_are_shared_as_on_one_process(results):

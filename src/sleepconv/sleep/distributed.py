@@ -38,20 +38,27 @@ def share_(
 
 
 @contextmanager
-def gathered(layers: Mapping[str, nn.Module]) -> Iterator[dict[str, nn.Module]]:
+def gathered(layers: Mapping[str, nn.Module], model: nn.Module) -> Iterator[dict[str, nn.Module]]:
     """Lend whole layers for those whose weights are dealt out; at the end their weights are dealt out again.
 
     Layers on one process are lent as they are. Where processes computed different weights (from random patterns,
-    say), those of the first process count. After an exception the dealt-out weights are as they were before.
+    say), those of the first process count. After an exception the dealt-out weights are as they were before. A model
+    with dealt-out layers must not run meanwhile: it would not see what the lent layers learn.
 
     >>> from sleepconv.nn import LocallyConnected1d
     >>> layer = LocallyConnected1d(1, 1, 3, input_size=9)
-    >>> with gathered({"layer": layer}) as whole:
-    ...     whole["layer"] is layer
+    >>> with gathered({"": layer}, layer) as whole:
+    ...     whole[""] is layer
     True
     """
     whole = {name: _whole(layer) if is_distributed(layer.weight) else layer for name, layer in layers.items()}
-    yield whole
+    lent = any(whole[name] is not layer for name, layer in layers.items())
+    handle = model.register_forward_pre_hook(_refuse_to_run, prepend=True) if lent else None
+    try:
+        yield whole
+    finally:
+        if handle is not None:
+            handle.remove()
     with torch.no_grad():
         for name, layer in layers.items():
             if is_distributed(layer.weight):
@@ -104,6 +111,13 @@ def is_distributed(weight: object) -> bool:
     """
     tensors = sys.modules.get("torch.distributed.tensor")
     return tensors is not None and isinstance(weight, tensors.DTensor)
+
+
+def _refuse_to_run(*_: Any) -> None:
+    raise RuntimeError(
+        "this rule runs the network while it sleeps (layer by layer), which is not supported where FSDP2 deals out the "
+        "weights; choose a rule or patterns that drive each layer alone, or Instant()"
+    )
 
 
 def _share_rows_(weight: Any, grids: Tensor, mesh_axis: int) -> None:

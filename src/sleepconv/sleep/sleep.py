@@ -171,8 +171,9 @@ class Sleep:
         if isinstance(self.rule, Instant):
             self.rule.sleep_(layers, _unwrapped(self.model))
         else:
-            with gathered(layers) as whole:
-                self.rule.sleep_(whole, _unwrapped(self.model))
+            model = _unwrapped(self.model)
+            with gathered(layers, model) as whole:
+                self.rule.sleep_(whole, model)
             agree_(layers, self.model)
         if self.share_moments and optimizer is not None:
             _share_moments_(layers, optimizer)
