@@ -2,7 +2,9 @@
 
 from sleepconv.sleep.hebbian import DivergenceError, LayerReport
 from sleepconv.sleep.layers import SleepingLayer, sleeping_layers
+from sleepconv.sleep.records import SleepRecord
 from sleepconv.sleep.rules import Circuit, Hebbian, Instant, Rule
+from sleepconv.sleep.sleep import Sleep
 
 __all__ = [
     "Circuit",
@@ -11,6 +13,8 @@ __all__ = [
     "Instant",
     "LayerReport",
     "Rule",
+    "Sleep",
+    "SleepRecord",
     "SleepingLayer",
     "sleeping_layers",
 ]

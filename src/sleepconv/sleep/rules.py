@@ -14,9 +14,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from sleepconv.functional.sharing import neurons_per_grid, share_weights_
+from sleepconv.functional.sharing import neurons_per_grid
 from sleepconv.simulation.circuit import CircuitConstants
 from sleepconv.sleep.circuit import paper_circuit_rate, run_circuit
+from sleepconv.sleep.distributed import share_
 from sleepconv.sleep.hebbian import LayerReport, Rate, Settings, sleep_alone, sleep_layer_by_layer
 from sleepconv.sleep.layers import sleeping_layers
 from sleepconv.sleep.patterns import KINDS, network_period
@@ -71,7 +72,7 @@ class Instant(_OnAnything):
         check_something_to_share(layers)
         with _undisturbed():
             for layer in layers.values():
-                share_weights_(layer.weight, layer.grids)  # type: ignore[arg-type]
+                share_(layer.weight, layer.grids)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class Hebbian(_OnAnything):
         inhibition: α; none means perfect inhibition.
         noise: standard deviation of what each neuron sees beside the pattern (appendix, "Noisy case").
         rate: the learning rate, or a function of the step; by default as fast as is stable for the inputs, whatever
-            their number. ``paper_rate`` is the schedule of the paper's Fig. 4A.
+            their number. The paper's Fig. 4A has ``lambda step: 0.5 / (1000 + step)``.
         steps: at most so many steps (of one grid: sweeps).
         target: stop where −log SNR is below this; none: take all steps.
         in_turn: layer by layer, let one layer learn after the other instead of all at once.

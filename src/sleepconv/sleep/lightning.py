@@ -1,0 +1,82 @@
+"""Sleep as a callback of PyTorch Lightning; import it from here, since Lightning is not a dependency."""
+
+import importlib
+from typing import Any
+
+from torch import nn
+
+from sleepconv.sleep.sleep import Sleep
+
+
+def _callback_class() -> Any:
+    """Lightning's ``Callback``, from the package of either name, or ``object`` if there is none."""
+    for package in ("lightning.pytorch", "pytorch_lightning"):
+        try:
+            return importlib.import_module(package).Callback
+        except ModuleNotFoundError:
+            continue
+    return object
+
+
+Base: Any = _callback_class()
+
+
+class SleepCallback(Base):
+    """Let the model that a Lightning ``Trainer`` trains sleep; its state is saved in Lightning's checkpoints.
+
+    Args:
+        every: optimizer steps from sleep to sleep.
+        before_evaluation: sleep before validation and testing, if the model took steps since its last sleep.
+        optimizer: which of the trainer's optimizers counts the steps, if it has several.
+        options: what else ``Sleep`` takes: rule, include, exclude, share_moments, restart_each_epoch, statistics.
+
+    Attributes:
+        sleep: the ``Sleep`` at work, once training has begun.
+
+    >>> from lightning import Trainer  # doctest: +SKIP
+    >>> Trainer(callbacks=[SleepCallback(every=10)]).fit(model)  # doctest: +SKIP
+    """
+
+    def __init__(self, *, every: int, before_evaluation: bool = False, optimizer: int = 0, **options: Any) -> None:
+        if Base is object:
+            raise ImportError("SleepCallback needs Lightning: pip install 'sleepconv[lightning]'")
+        super().__init__()
+        self.options: dict[str, Any] = {"every": every, **options}
+        self.before_evaluation, self.optimizer = before_evaluation, optimizer
+        self.sleep: Sleep | None = None
+        self._loaded: dict[str, Any] | None = None
+
+    def on_train_start(self, trainer: Any, pl_module: nn.Module) -> None:
+        """Attach to the optimizer, and count on from a checkpoint."""
+        if self.sleep is not None and self.sleep.model is pl_module:
+            self.sleep.detach()
+        else:
+            self.sleep = Sleep(pl_module, **self.options)
+        if self._loaded is not None:
+            self.sleep.load_state_dict(self._loaded)
+            self._loaded = None
+        if not 0 <= self.optimizer < len(trainer.optimizers):
+            raise ValueError(f"the trainer has {len(trainer.optimizers)} optimizers, but optimizer={self.optimizer}")
+        self.sleep.attach(trainer.optimizers[self.optimizer])
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: nn.Module) -> None:
+        """Tell the count."""
+        if self.sleep is not None:
+            self.sleep.start_epoch()
+
+    def on_validation_start(self, trainer: Any, pl_module: nn.Module) -> None:
+        """Sleep first, if asked to."""
+        if self.before_evaluation and self.sleep is not None:
+            self.sleep.sleep_if_awake()
+
+    def on_test_start(self, trainer: Any, pl_module: nn.Module) -> None:
+        """Sleep first, if asked to."""
+        self.on_validation_start(trainer, pl_module)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The counts."""
+        return {} if self.sleep is None else self.sleep.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Remember the counts until training starts."""
+        self._loaded = dict(state_dict) or None

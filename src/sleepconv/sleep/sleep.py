@@ -1,0 +1,232 @@
+"""Sleep in anyone's training loop: which layers, and when."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
+
+from sleepconv.sleep.distributed import agree_, gathered, reshard_, share_
+from sleepconv.sleep.layers import sleeping_layers
+from sleepconv.sleep.records import SleepRecord, layer_snrs
+from sleepconv.sleep.rules import Instant, Rule, check_something_to_share
+
+STATE = ("steps", "count", "last_sleep")
+
+
+class Sleep:
+    """Let a model sleep every so many optimizer steps: its locally connected layers then share their weights.
+
+    One line in a training loop, ``Sleep(model, every=10).attach(optimizer)``, or call ``step()`` yourself. Steps are
+    counted over the whole run, and the layers are looked for afresh at each sleep.
+
+    On several processes all must sleep at the same steps. Build it after ``fully_shard`` (FSDP2), of the DDP model
+    or of the one inside, and with ``before_evaluation`` let every process evaluate.
+
+    Args:
+        model: any model with locally connected layers.
+        every: optimizer steps from sleep to sleep, one or more.
+        rule: how the layers share: ``Instant()``, or another ``Rule``.
+        include: names of modules; only these, or layers inside of them, sleep.
+        exclude: names of modules that do not sleep, nor what is inside of them.
+        share_moments: also share the attached optimizer's running moments (AdamW's, or SGD's momentum): every tensor
+            of its state with the shape of the weight. The paper shares weights only.
+        before_evaluation: sleep also when the model is called in eval mode, if it took steps since its last sleep.
+        restart_each_epoch: count from zero at each ``start_epoch()``.
+        statistics: record each layer's SNR before and after each sleep; takes longer than an instant sleep itself.
+
+    Attributes:
+        steps: optimizer steps so far.
+        last_sleep: the number of steps taken before the last sleep, or None.
+        records: with ``statistics``, one ``SleepRecord`` per sleep; not part of ``state_dict()``.
+
+    >>> import sleepconv
+    >>> model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU())
+    >>> model = sleepconv.to_locally_connected(model, torch.randn(1, 1, 9, 9))
+    >>> optimizer = torch.optim.AdamW(model.parameters())
+    >>> sleep = Sleep(model, every=2, statistics=True)
+    >>> handle = sleep.attach(optimizer)
+    >>> for _ in range(3):
+    ...     optimizer.zero_grad()
+    ...     model(torch.randn(5, 1, 9, 9)).sum().backward()
+    ...     optimizer.step()
+    >>> sleep.steps, sleep.last_sleep, sleep.steps_since_sleep
+    (3, 2, 1)
+    >>> sleep.records[0].layers["0"]["after"]
+    inf
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        every: int,
+        rule: Rule = Instant(),  # noqa: B008 (it is frozen)
+        include: Iterable[str] | None = None,
+        exclude: Iterable[str] = (),
+        share_moments: bool = False,
+        before_evaluation: bool = False,
+        restart_each_epoch: bool = False,
+        statistics: bool = False,
+    ) -> None:
+        if not isinstance(every, int) or every < 1:
+            raise ValueError(f"every is the number of optimizer steps from sleep to sleep, 1 or more, not {every!r}")
+        self.model, self.every, self.rule = model, every, rule
+        self.include = None if include is None else _names("include", include)
+        self.exclude = _names("exclude", exclude)
+        self.share_moments, self.restart_each_epoch, self.statistics = share_moments, restart_each_epoch, statistics
+        self.steps = 0
+        self.last_sleep: int | None = None
+        self.records: list[SleepRecord] = []
+        self._count, self._asleep = 0, False
+        self._optimizer: Optimizer | None = None
+        self._step_handle: RemovableHandle | None = None
+        check_something_to_share(self.layers)
+        self._evaluation_handle = self._listen_for_evaluation() if before_evaluation else None
+
+    @property
+    def layers(self) -> dict[str, nn.Module]:
+        """The layers that sleep, by their names in the model without its DDP or ``torch.compile`` wrapper."""
+        return sleeping_layers(_unwrapped(self.model), include=self.include, exclude=self.exclude)
+
+    @property
+    def steps_since_sleep(self) -> int:
+        """Optimizer steps since the last sleep, or since the start."""
+        return self.steps - (self.last_sleep or 0)
+
+    @property
+    def attached(self) -> bool:
+        """Whether an optimizer counts the steps."""
+        hooks = None if self._step_handle is None else self._step_handle.hooks_dict_ref()
+        return hooks is not None and self._step_handle.id in hooks  # type: ignore[union-attr]
+
+    def attach(self, optimizer: Optimizer) -> RemovableHandle:
+        """Count this optimizer's steps, and sleep when due; ``remove()`` the returned handle to end that."""
+        if self.attached:
+            raise RuntimeError(
+                "this Sleep is attached to an optimizer already, and it counts the steps of one; remove() the handle "
+                "that attach returned, or build one Sleep per optimizer, each with include= its layers"
+            )
+        _check_held(self.layers, optimizer)
+        self._optimizer = optimizer
+        self._step_handle = optimizer.register_step_post_hook(self._after_step)
+        return self._step_handle
+
+    def detach(self) -> None:
+        """Leave the optimizer, and no longer sleep before evaluation."""
+        for handle in (self._step_handle, self._evaluation_handle):
+            if handle is not None:
+                handle.remove()
+
+    def step(self) -> SleepRecord | None:
+        """Count one optimizer step; if it is time, sleep and return the record."""
+        if self.attached:
+            raise RuntimeError("the attached optimizer counts the steps: call step() or attach(), not both")
+        return self._count_step()
+
+    def start_epoch(self) -> None:
+        """With ``restart_each_epoch``, count from zero; otherwise nothing happens."""
+        if self.restart_each_epoch:
+            self._count = 0
+
+    def sleep_if_awake(self) -> SleepRecord | None:
+        """Sleep if any step was taken since the last sleep: what ``before_evaluation`` does."""
+        return self.sleep() if self.steps_since_sleep and not self._asleep else None
+
+    def sleep(self) -> SleepRecord:
+        """Sleep now; the steps are counted as before."""
+        reshard_(self.model)
+        layers = self.layers
+        check_something_to_share(layers)
+        optimizer = self._optimizer if self.attached else None
+        if self.share_moments and optimizer is None:
+            raise RuntimeError("share_moments shares the state of an attached optimizer; attach(optimizer) first")
+        self._asleep = True
+        try:
+            with torch.inference_mode(False), torch.no_grad():
+                before = layer_snrs(layers) if self.statistics else {}
+                self._share(layers, optimizer)
+                after = layer_snrs(layers) if self.statistics else {}
+        finally:
+            self._asleep = False
+        self.last_sleep = self.steps
+        record = SleepRecord(self.steps, {name: {"before": before[name], "after": after[name]} for name in before})
+        if self.statistics:
+            self.records.append(record)
+        return record
+
+    def state_dict(self) -> dict[str, int | None]:
+        """The counts, as plain numbers."""
+        return {"steps": self.steps, "count": self._count, "last_sleep": self.last_sleep}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Count on from where ``state_dict()`` was taken."""
+        if set(state) != set(STATE):
+            raise ValueError(f"the state of a Sleep has {', '.join(STATE)}, not {', '.join(state) or 'nothing'}")
+        self.steps, self._count, self.last_sleep = (state[key] for key in STATE)
+
+    def _share(self, layers: dict[str, nn.Module], optimizer: Optimizer | None) -> None:
+        if isinstance(self.rule, Instant):
+            self.rule.sleep_(layers, _unwrapped(self.model))
+        else:
+            model = _unwrapped(self.model)
+            with gathered(layers, model) as whole:
+                self.rule.sleep_(whole, model)
+            agree_(layers, self.model)
+        if self.share_moments and optimizer is not None:
+            _share_moments_(layers, optimizer)
+
+    def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
+        reshard_(self.model)
+        _check_held(self.layers, optimizer)
+        self._count_step()
+
+    def _count_step(self) -> SleepRecord | None:
+        self.steps += 1
+        self._count += 1
+        return self.sleep() if self._count % self.every == 0 else None
+
+    def _listen_for_evaluation(self) -> RemovableHandle:
+        """Listen inside of DDP, so that it does not matter which of the two is called."""
+        listening = self.model.module if isinstance(self.model, nn.parallel.DistributedDataParallel) else self.model
+
+        def sleep_first(module: nn.Module, _: Any) -> None:
+            # A copy of the model (of its averaged weights, say) comes with this hook but sleeps on its own account.
+            if module is listening and not module.training:
+                self.sleep_if_awake()
+
+        return listening.register_forward_pre_hook(sleep_first, prepend=True)
+
+
+def _names(argument: str, names: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(names, str):
+        raise TypeError(f"{argument} is a list of names of modules, not the string {names!r}; write [{names!r}]")
+    return tuple(names)
+
+
+def _unwrapped(model: nn.Module) -> nn.Module:
+    """The model inside of ``DistributedDataParallel`` and ``torch.compile``."""
+    if isinstance(model, nn.parallel.DistributedDataParallel):
+        return _unwrapped(model.module)
+    inside = getattr(model, "_orig_mod", None)
+    return model if inside is None else _unwrapped(inside)
+
+
+def _check_held(layers: Mapping[str, Any], optimizer: Optimizer) -> None:
+    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    for name, layer in layers.items():
+        if layer.weight.requires_grad and id(layer.weight) not in held:
+            raise ValueError(
+                f"the optimizer does not hold the weight of the sleeping layer {name!r}: it was built before the layer "
+                "was (by an in-place conversion, or fully_shard), or trains other layers. Build the optimizer "
+                f"afterwards, or exclude={[name]} from sleep"
+            )
+
+
+def _share_moments_(layers: Mapping[str, Any], optimizer: Optimizer) -> None:
+    for layer in layers.values():
+        for moment in optimizer.state.get(layer.weight, {}).values():
+            if isinstance(moment, torch.Tensor) and moment.shape == layer.weight.shape:
+                share_(moment, layer.grids)

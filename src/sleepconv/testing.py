@@ -1,0 +1,171 @@
+"""Checks that users can call: is a network convolutional after its sleep?"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sleepconv.functional.locally_connected import padding_sides
+from sleepconv.functional.sharing import grid_indices
+from sleepconv.nn.locally_connected import LocallyConnected
+from sleepconv.sleep.distributed import whole_weight
+from sleepconv.sleep.layers import sleeping_layers
+
+Shift = tuple[int, ...]
+
+
+@torch.no_grad()
+def assert_convolutional(model: nn.Module, *, tolerance: float = 1e-6) -> None:
+    """Raise an AssertionError unless, in every locally connected layer, the filters of each grid agree.
+
+    Args:
+        model: a model or a layer.
+        tolerance: how far two filters of a grid may differ, relative to the largest weight of the layer.
+
+    >>> import sleepconv
+    >>> layer = sleepconv.nn.LocallyConnected2d(1, 4, 3, input_size=9)
+    >>> assert_convolutional(sleepconv.sleep.Instant()(layer))
+    """
+    for name, layer in sleeping_layers(model).items():
+        weight, grids = whole_weight(layer), layer.grids
+        scale = float(weight.abs().amax())
+        grid, neuron, difference = max(_differences(weight, grids), key=lambda found: found[2])  # type: ignore
+        if not difference <= tolerance * scale:
+            raise AssertionError(
+                f"layer {name!r} is not convolutional: in grid {grid} the filter of neuron {neuron} differs from the "
+                f"grid's first by {difference:.3g}, {difference / scale:.3g} of the largest weight; "
+                f"the tolerance is {tolerance:g}"
+            )
+
+
+@torch.no_grad()
+def assert_grid_equivariant(
+    layer: nn.Module, shifts: int | Sequence[int | Shift] | None = None, *, tolerance: float = 1e-5
+) -> None:
+    r"""Raise an AssertionError unless the layer's interior commutes with shifts of its input.
+
+    .. math:: z_{i + s / stride}(x) = z_i(x(\cdot + s))
+
+    for all neurons i and i + s / stride whose windows do not touch the padding. After sleep this holds for shifts s by
+    the grids' spacing × stride (3 pixels for a 3×3 layer); for a convolution by any multiple of the stride. The input
+    is random, of a fixed seed.
+
+    Args:
+        layer: a locally connected layer.
+        shifts: in input pixels; a number shifts along each axis in turn, a tuple along all axes at once. By default
+            the spacing of the grids × the stride.
+        tolerance: how far responses may differ, relative to the largest.
+
+    >>> import sleepconv
+    >>> layer = sleepconv.sleep.Instant()(sleepconv.nn.LocallyConnected2d(1, 4, 3, input_size=9))
+    >>> assert_grid_equivariant(layer)
+    >>> assert_grid_equivariant(layer, shifts=1)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    AssertionError: a shift by (1, 0) pixels should move ...
+    """
+    if not isinstance(layer, LocallyConnected):
+        raise TypeError(f"expected a locally connected layer, such as LocallyConnected2d, not a {type(layer).__name__}")
+    chosen = _spacing_shifts(layer) if shifts is None else _as_shifts(shifts, layer.axes)
+    for shift in chosen:
+        moved = _neurons_moved(layer, shift)
+        before, after = _overlapping_responses(layer, shift, moved)
+        scale, error = float(before.abs().amax()), (before - after).abs()
+        if not float(error.amax()) <= tolerance * scale:
+            raise AssertionError(_how_it_fails(layer, shift, moved, error, scale, tolerance))
+
+
+def _differences(weight: Tensor, grids: Tensor) -> Iterator[tuple[int, Shift, float]]:
+    """For each grid the neuron that is furthest from the grid's first, and how far it is."""
+    for number, indices in grid_indices(grids):
+        first = weight[indices[0]][(0,) * grids.dim()]
+        positions = (grids == number).nonzero()
+        apart = [(weight[index] - first).abs().flatten(grids.dim()).amax(-1).flatten() for index in indices]
+        worst = int(torch.cat(apart).argmax())
+        yield number, tuple(positions[worst].tolist()), float(torch.cat(apart)[worst])
+
+
+def _spacing_shifts(layer: LocallyConnected) -> list[Shift]:
+    shifts = []
+    for axis, (size, stride) in enumerate(zip(layer.output_size, layer.stride, strict=True)):
+        line = layer.grids[tuple(slice(None) if a == axis else 0 for a in range(layer.axes))].tolist()
+        spacing = line.index(line[0], 1) if line[0] in line[1:] else size
+        first, last = _interior(layer, axis)
+        if spacing <= last - first:
+            shifts.append(_along(axis, spacing * stride, layer.axes))
+    if not shifts:
+        raise ValueError(
+            f"the interior of this layer, of output size {layer.output_size}, holds no two neurons of a grid: "
+            "there is nothing to compare. Check a larger layer"
+        )
+    return shifts
+
+
+def _as_shifts(shifts: int | Sequence[int | Shift], axes: int) -> list[Shift]:
+    listed = [shifts] if isinstance(shifts, int) else list(shifts)
+    vectors = [
+        vector
+        for shift in listed
+        for vector in ([_along(a, shift, axes) for a in range(axes)] if isinstance(shift, int) else [tuple(shift)])
+    ]
+    if not vectors or any(len(v) != axes or min(v) < 0 or max(v) == 0 for v in vectors):
+        raise ValueError(f"shifts are positive numbers of pixels, or tuples of {axes} (one per axis), not {shifts!r}")
+    return vectors
+
+
+def _along(axis: int, shift: int, axes: int) -> Shift:
+    return tuple(shift if a == axis else 0 for a in range(axes))
+
+
+def _interior(layer: LocallyConnected, axis: int) -> tuple[int, int]:
+    """The first and the last neuron along an axis whose windows do not touch the padding."""
+    left = padding_sides(layer.padding, layer.kernel_size, layer.stride, layer.dilation)[axis][0]
+    stride, extent = layer.stride[axis], (layer.kernel_size[axis] - 1) * layer.dilation[axis]
+    last = (layer.input_size[axis] - 1 - extent + left) // stride
+    return -(-left // stride), min(last, layer.output_size[axis] - 1)
+
+
+def _neurons_moved(layer: LocallyConnected, shift: Shift) -> Shift:
+    """How many neurons the responses move when the input moves by this many pixels."""
+    if any(s % stride for s, stride in zip(shift, layer.stride, strict=True)):
+        raise ValueError(
+            f"a shift by {shift} pixels moves the responses by no whole number of neurons: with stride={layer.stride} "
+            "take multiples of the stride"
+        )
+    moved = tuple(s // stride for s, stride in zip(shift, layer.stride, strict=True))
+    for axis, distance in enumerate(moved):
+        first, last = _interior(layer, axis)
+        if distance > last - first:
+            raise ValueError(
+                f"a shift by {shift} pixels leaves nothing to compare: along axis {axis} the interior has "
+                f"{max(last - first + 1, 0)} neurons, and the responses move by {distance}"
+            )
+    return moved
+
+
+def _overlapping_responses(layer: LocallyConnected, shift: Shift, moved: Shift) -> tuple[Tensor, Tensor]:
+    """Responses to two overlapping views of one scene, cut to where both should agree."""
+    extent = [size + s for size, s in zip(layer.input_size, shift, strict=True)]
+    scene = torch.randn(2, layer.in_channels, *extent, generator=torch.Generator().manual_seed(0))
+    scene = scene.to(layer.weight.device, layer.weight.dtype)
+    corners = [slice(0, n) for n in layer.input_size], [slice(s, None) for s in shift]
+    first_view, second_view = (layer(scene[(..., *corner)].contiguous()) for corner in corners)
+    bounds: list[Any] = [_interior(layer, axis) for axis in range(layer.axes)]
+    here = [slice(first + m, last + 1) for (first, last), m in zip(bounds, moved, strict=True)]
+    there = [slice(first, last + 1 - m) for (first, last), m in zip(bounds, moved, strict=True)]
+    return first_view[(..., *here)], second_view[(..., *there)]
+
+
+def _how_it_fails(
+    layer: LocallyConnected, shift: Shift, moved: Shift, error: Tensor, scale: float, tolerance: float
+) -> str:
+    worst = int(error.argmax())
+    _, channel, *place = (int(index) for index in torch.unravel_index(torch.tensor(worst), error.shape))
+    there = tuple(p + _interior(layer, axis)[0] for axis, p in enumerate(place))
+    here = tuple(t + m for t, m in zip(there, moved, strict=True))
+    difference = float(error.flatten()[worst])
+    return (
+        f"a shift by {shift} pixels should move the responses by {moved} neurons, but neurons {here} and {there}, "
+        f"channel {channel}, differ by {difference:.3g}, {difference / scale:.3g} of the largest response; "
+        f"the tolerance is {tolerance:g}"
+    )

@@ -1,0 +1,253 @@
+"""Which layers sleep, and when."""
+
+import copy
+import json
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from sleepconv import Sleep, to_locally_connected
+from sleepconv.functional import weight_snr
+from sleepconv.sleep import Instant, SleepRecord
+from sleepconv.testing import assert_convolutional
+
+SAMPLE = torch.randn(2, 1, 9, 9)
+
+
+def network():
+    convolutional = nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1), nn.Sequential(nn.ReLU(), nn.Conv2d(4, 2, 3)), nn.Flatten(), nn.Linear(98, 2)
+    )
+    return to_locally_connected(convolutional, SAMPLE)
+
+
+def train_step(model, optimizer):
+    optimizer.zero_grad()
+    model(SAMPLE).square().sum().backward()
+    optimizer.step()
+
+
+def is_convolutional(model):
+    try:
+        assert_convolutional(model)
+    except AssertionError:
+        return False
+    return True
+
+
+class Counting:
+    """Not a sleep: counts how often it is asked to, and what of."""
+
+    def __init__(self):
+        self.slept = []
+
+    def sleep_(self, layers, model):
+        self.slept.append(list(layers))
+        model(SAMPLE)
+
+
+def test_an_attached_model_sleeps_every_so_many_steps():
+    model = network()
+    optimizer = torch.optim.AdamW(model.parameters())
+    sleep = Sleep(model, every=3)
+    sleep.attach(optimizer)
+    slept = []
+    for _ in range(7):
+        train_step(model, optimizer)
+        slept.append(is_convolutional(model))
+    assert slept == [False, False, True, False, False, True, False]
+    assert (sleep.steps, sleep.last_sleep, sleep.steps_since_sleep) == (7, 6, 1)
+
+
+def test_a_removed_handle_ends_the_sleeps_and_frees_the_sleep_for_another_optimizer():
+    model = network()
+    optimizer = torch.optim.AdamW(model.parameters())
+    sleep = Sleep(model, every=1)
+    handle = sleep.attach(optimizer)
+    with pytest.raises(RuntimeError, match="attached to an optimizer already"):
+        sleep.attach(optimizer)
+    handle.remove()
+    train_step(model, optimizer)
+    assert sleep.steps == 0
+    sleep.attach(torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+def test_steps_are_counted_once():
+    model = network()
+    sleep = Sleep(model, every=2)
+    assert sleep.step() is None
+    assert sleep.step() == SleepRecord(step=2)
+    sleep.attach(torch.optim.AdamW(model.parameters()))
+    with pytest.raises(RuntimeError, match="not both"):
+        sleep.step()
+
+
+def test_sleeping_by_hand_does_not_change_the_count():
+    sleep = Sleep(network(), every=3)
+    sleep.step()
+    sleep.sleep()
+    assert sleep.steps_since_sleep == 0
+    assert sleep.step() is None
+    assert sleep.step() is not None
+
+
+def test_the_count_restarts_with_an_epoch_only_if_asked():
+    due = {}
+    for restart in (True, False):
+        sleep = Sleep(network(), every=3, restart_each_epoch=restart)
+        due[restart] = []
+        for _ in range(2):
+            sleep.start_epoch()
+            due[restart] += [sleep.step() is not None for _ in range(4)]
+    assert [step for step, slept in enumerate(due[True], 1) if slept] == [3, 7]
+    assert [step for step, slept in enumerate(due[False], 1) if slept] == [3, 6]
+
+
+def test_only_included_layers_sleep_and_excluded_ones_do_not():
+    for options, names in [({}, ["0", "1.1"]), ({"include": ["1"]}, ["1.1"]), ({"exclude": ["1.1"]}, ["0"])]:
+        rule = Counting()
+        Sleep(network(), every=1, rule=rule, **options).step()
+        assert rule.slept == [names]
+
+
+def test_layers_are_found_afresh_at_each_sleep():
+    model, rule = network(), Counting()
+    sleep = Sleep(model, every=1, rule=rule)
+    sleep.step()
+    model[0] = nn.Conv2d(1, 4, 3, padding=1)
+    sleep.step()
+    assert rule.slept == [["0", "1.1"], ["1.1"]]
+
+
+def test_sleeps_once_before_evaluation_if_it_took_steps():
+    model, rule = network(), Counting()
+    sleep = Sleep(model, every=100, rule=rule, before_evaluation=True)
+    model.eval()(SAMPLE)
+    assert len(rule.slept) == 0
+    sleep.step()
+    model.train()(SAMPLE)
+    assert len(rule.slept) == 0
+    model.eval()(SAMPLE)
+    model(SAMPLE)
+    assert len(rule.slept) == 1
+    sleep.step()
+    sleep.detach()
+    model(SAMPLE)
+    assert len(rule.slept) == 1
+
+
+def test_a_copy_of_the_model_does_not_sleep_before_its_evaluation():
+    model = network()
+    sleep = Sleep(model, every=100, before_evaluation=True)
+    sleep.step()
+    other = copy.deepcopy(model).eval()
+    other(SAMPLE)
+    assert not is_convolutional(other)
+    assert sleep.steps_since_sleep == 1
+
+
+def test_an_instant_sleep_in_inference_mode_leaves_trainable_weights():
+    model = network()
+    optimizer = torch.optim.AdamW(model.parameters())
+    Sleep(model, every=100, before_evaluation=True).attach(optimizer)
+    train_step(model, optimizer)
+    with torch.inference_mode():
+        model.eval()(SAMPLE)
+    assert is_convolutional(model)
+    train_step(model, optimizer)
+
+
+def test_names_are_those_of_the_compiled_model_inside():
+    rule = Counting()
+    Sleep(torch.compile(network(), backend="eager"), every=1, rule=rule, include=["1"]).step()
+    assert rule.slept == [["1.1"]]
+
+
+def test_statistics_hold_the_snr_of_each_layer_before_and_after():
+    model = network()
+    expected = float(weight_snr(model[0].weight, model[0].grids))
+    sleep = Sleep(model, every=1, statistics=True)
+    record = sleep.step()
+    assert sleep.records == [record]
+    assert record.layers["0"] == {"before": pytest.approx(expected), "after": math.inf}
+    again = json.loads(json.dumps(record.as_dict(), allow_nan=False))
+    assert float(again["layers"]["1.1"]["after"]) == math.inf
+
+
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD])
+@pytest.mark.parametrize("share_moments", [True, False])
+def test_moments_are_shared_only_if_asked(kind, share_moments):
+    model = network()
+    optimizer = kind(model.parameters(), lr=0.01, **({"momentum": 0.9} if kind is torch.optim.SGD else {}))
+    Sleep(model, every=1, share_moments=share_moments).attach(optimizer)
+    train_step(model, optimizer)
+    layer = copy.deepcopy(model[0])
+    moments = [m for m in optimizer.state[model[0].weight].values() if m.dim()]
+    assert moments
+    for moment in moments:
+        layer.weight.data.copy_(moment)
+        assert is_convolutional(layer) == share_moments
+
+
+def test_sharing_moments_needs_an_attached_optimizer():
+    with pytest.raises(RuntimeError, match="attach"):
+        Sleep(network(), every=1, share_moments=True).step()
+
+
+def test_a_loaded_state_counts_on():
+    sleep = Sleep(network(), every=3)
+    for _ in range(4):
+        sleep.step()
+    state = json.loads(json.dumps(sleep.state_dict()))
+    other = Sleep(network(), every=3)
+    other.load_state_dict(state)
+    assert (other.steps, other.last_sleep) == (4, 3)
+    assert [other.step() is not None for _ in range(2)] == [False, True]
+    with pytest.raises(ValueError, match="last_sleep, not steps"):
+        other.load_state_dict({"steps": 3})
+
+
+def test_an_optimizer_built_before_a_conversion_in_place_is_refused():
+    model = network()
+    optimizer = torch.optim.AdamW(model.parameters())
+    sleep = Sleep(model, every=10)
+    sleep.attach(optimizer)
+    model[1][1] = copy.deepcopy(model[1][1])
+    with pytest.raises(ValueError, match=r"'1\.1'"):
+        train_step(model, optimizer)
+    with pytest.raises(ValueError, match=r"'1\.1'"):
+        Sleep(model, every=10).attach(optimizer)
+    model[1][1].weight.requires_grad_(False)
+    train_step(model, optimizer)
+
+
+def test_a_failed_sleep_is_no_sleep():
+    class Failing:
+        def sleep_(self, layers, model):
+            raise KeyboardInterrupt
+
+    sleep = Sleep(network(), every=1, rule=Failing())
+    with pytest.raises(KeyboardInterrupt):
+        sleep.step()
+    assert (sleep.steps_since_sleep, sleep.last_sleep) == (1, None)
+    sleep.rule = Instant()
+    assert sleep.sleep_if_awake() is not None
+
+
+@pytest.mark.parametrize("every", [0, -1, 1.5, "10"])
+def test_a_period_is_at_least_one_step(every):
+    with pytest.raises(ValueError, match="1 or more"):
+        Sleep(network(), every=every)
+
+
+def test_what_cannot_sleep_is_refused_at_once():
+    with pytest.raises(ValueError, match="to_locally_connected"):
+        Sleep(nn.Linear(1, 1), every=1)
+    with pytest.raises(ValueError, match="nothing to share"):
+        Sleep(to_locally_connected(nn.Conv2d(1, 1, 3), torch.randn(1, 1, 5, 5)), every=1)
+    with pytest.raises(TypeError, match="list of names"):
+        Sleep(network(), every=1, exclude="0")
+    with pytest.raises(ValueError, match="no module 'head'"):
+        Sleep(network(), every=1, exclude=["head"])
