@@ -76,9 +76,10 @@ def _layers(rounds: int, batches: list[int]) -> Iterator[Record]:
         for shape in SHAPES:
             layer = layer_of_shape(shape)
             steps = layer_steps(layer, batch, unfold=batch < 512)
+            slow = {"unfold + einsum": steps.pop("unfold + einsum")} if batch < 512 else {}
             if batch < 512 and (peer := jax_step(layer, batch)):
-                steps["JAX"] = peer
-            seconds = race(steps, rounds if batch >= 512 else 3 * rounds)
+                slow["JAX"] = peer
+            seconds = race(steps, rounds if batch >= 512 else 4 * rounds) | race(slow, 2)
             yield {"shape": shape, "batch": batch, "seconds": seconds, "gflop": layer_gflop(layer, batch)}
 
 

@@ -22,8 +22,9 @@ class Sleep:
     One line in a training loop, ``Sleep(model, every=10).attach(optimizer)``, or call ``step()`` yourself. Steps are
     counted over the whole run, and the layers are looked for afresh at each sleep.
 
-    On several processes all must sleep at the same steps. Build it after ``fully_shard`` (FSDP2), of the DDP model
-    or of the one inside, and with ``before_evaluation`` let every process evaluate.
+    On several processes all must sleep at the same steps. Build it after ``fully_shard`` (FSDP2), or of the DDP model
+    (whose first process's weights then count after a rule with random patterns), and with ``before_evaluation`` let
+    every process evaluate.
 
     Args:
         model: any model with locally connected layers.
