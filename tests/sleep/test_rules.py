@@ -118,6 +118,34 @@ def test_a_diverging_rate_is_detected_said_and_undone():
     unchanged_after(Circuit(rate=1.0, presentations=100), DivergenceError, "diverge")
 
 
+@pytest.mark.parametrize(
+    "rule", [Hebbian(rate=2.03 / 36), Circuit(rate=0.01, presentations=100), Circuit(rate=0.1, presentations=100)]
+)
+def test_a_rate_that_diverges_slowly_is_detected_too(rule):
+    unchanged_after(rule, DivergenceError, "diverge")
+
+
+def test_a_dilation_that_breaks_the_period_and_images_of_another_shape_are_refused():
+    dilated = nn.Sequential(nn.Conv2d(1, 3, 3, padding=1), nn.Conv2d(3, 3, 3, dilation=3, padding=3))
+    model = sleepconv.to_locally_connected(dilated, torch.zeros(1, 1, 24, 24))
+    with pytest.raises(ValueError, match="dilation of 1 has a factor in common"):
+        Hebbian(patterns="layer_by_layer")(model)
+    kept = nn.Sequential(nn.Conv2d(1, 3, 3, padding=1), nn.Conv2d(3, 3, 3, padding=1))
+    model = sleepconv.to_locally_connected(kept, torch.zeros(1, 1, 9, 9), keep_first=1)
+    with pytest.raises(ValueError, match="give image_shape"):
+        Hebbian(patterns="layer_by_layer", steps=2)(model)
+    Hebbian(patterns="layer_by_layer", steps=2, image_shape=(1, 9, 9))(model)
+
+
+def test_neurons_alone_in_their_grid_answer_too():
+    model = sleepconv.to_locally_connected(
+        nn.Sequential(nn.Conv2d(8, 4, 3, padding=1), nn.Conv2d(4, 2, 3, padding=1)), torch.zeros(1, 8, 4, 4)
+    )
+    rule = Hebbian(patterns="layer_by_layer", steps=50)
+    rule(model)
+    assert rule.reports["1"].condition < 1e9
+
+
 def test_an_interrupted_sleep_leaves_the_weights_as_they_were():
     def rate(step):
         if step == 3:
@@ -146,6 +174,10 @@ def test_a_network_that_slept_layer_by_layer_is_awake_again():
         (lambda: Hebbian(decay=0.0, noise=0.1), "decay above zero"),
         (lambda: Hebbian(decay=-1.0), "0 or more"),
         (lambda: Hebbian(steps=0), "steps"),
+        (lambda: Hebbian(momentum=1.2), "momentum"),
+        (lambda: Hebbian(inhibition=-0.5), "inhibition"),
+        (lambda: Circuit(presentations=0), "presentations"),
+        (lambda: Circuit(decay=-1.0), "decay"),
         (lambda: Instant()(torch.zeros(3, 1)), "does not know its grids"),
         (lambda: Instant()(nn.Linear(2, 2)), "no locally connected layer"),
         (lambda: Instant()(LocallyConnected2d(1, 1, 3, input_size=4)), "nothing to share"),

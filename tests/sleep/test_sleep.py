@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+import pickle
 
 import pytest
 import torch
@@ -251,3 +252,11 @@ def test_what_cannot_sleep_is_refused_at_once():
         Sleep(network(), every=1, exclude="0")
     with pytest.raises(ValueError, match="no module 'head'"):
         Sleep(network(), every=1, exclude=["head"])
+
+
+def test_a_model_that_sleeps_before_evaluation_can_be_saved_whole():
+    model = network()
+    Sleep(model, every=2, before_evaluation=True)
+    copied = pickle.loads(pickle.dumps(model)).eval()
+    model.eval()
+    torch.testing.assert_close(copied(SAMPLE), model(SAMPLE))

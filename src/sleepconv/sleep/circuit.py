@@ -1,6 +1,7 @@
 """The inhibitory circuit at work in a layer's pools."""
 
 from collections.abc import Callable
+from math import isfinite
 
 import torch
 
@@ -45,8 +46,8 @@ def run_circuit(
         maps = presentation_maps(norms, rates.view(number, -1), decay=decays, constants=constants)
         for presentation in range(number):
             present_(state, windows[:, presentation], maps[presentation])
-        if not state.displacement.isfinite().all():
-            raise DivergenceError(
-                f"the circuit's weights diverge for |x|² = {norms.max():.3g}: lower the rate or input_power"
-            )
+        size = float(state.weight.norm())
+        if not isfinite(size) or size > 4 * float(state.initial.norm()) + 1e-30:
+            stable = (1 - constants.momentum) * constants.step_ms / constants.tau_ms / float(norms.max())
+            raise DivergenceError(f"the circuit's weights diverge; rates below about {stable:.2g} are stable here")
     pool.weight.copy_(state.weight)

@@ -42,9 +42,16 @@ class PoolLearning:
         self.pool, self.settings = pool, settings
         self.initial = pool.weight.clone()
         self.velocity = torch.zeros_like(pool.weight)
-        self.limit = 1e3 * float(self.initial.norm()) + 1e-30
+        # Sharing never spreads weights: twice their spread (and some room for noise) is divergence.
+        size = float(self.initial.norm()) + 1e-30
+        self.limit = 2 * self.spread() + (0.5 if settings.noise else 1e-3) * size
+        self.largest = 10 * size
         self.steps, self.done = 0, False
         self.generator = torch.Generator().manual_seed(settings.seed)
+
+    def spread(self) -> float:
+        """How far the neurons are from their mean."""
+        return float((self.pool.weight - self.pool.weight.mean(dim=1, keepdim=True)).norm())
 
     def learn(self, patterns: Tensor) -> None:
         """One step of Eq. 4 on these patterns (groups, patterns, inputs)."""
@@ -98,7 +105,7 @@ class PoolLearning:
         """Notice divergence, and the end."""
         self.steps += 1
         size = float(self.pool.weight.norm())
-        if not isfinite(size) or size > self.limit:
+        if not isfinite(size) or size > self.largest or self.spread() > self.limit:
             stable = 1 / (variance + self.settings.decay) if patterns is None else self.stable_rate(patterns)
             raise DivergenceError(
                 f"the weights diverge at rate {rate:.3g}; a rate below {2 * stable:.3g} is stable here"
@@ -124,7 +131,7 @@ def sleep_alone(layers: Mapping[str, LayerPools], settings: Settings, kind: str)
 
 def _sleep_layer(pools: LayerPools, settings: Settings, kind: str) -> LayerReport:
     condition, steps = float("nan"), 0
-    for number, pool in enumerate(pools.pools):
+    for number, pool in enumerate(pools.sharing):
         learning = PoolLearning(pool, settings)
         drive = _one_grid if kind == "one_grid" else _independent
         seen = drive(pools, learning, keep=number == 0)
@@ -169,13 +176,15 @@ def sleep_layer_by_layer(
 ) -> dict[str, LayerReport]:
     """Patterns made by the input layer pass from layer to layer; all learn at once, or one after the other."""
     period = network_period(layers)
-    learnings = {name: {id(pool): PoolLearning(pool, settings) for pool in p.pools} for name, p in layers.items()}
+    learnings = {name: {id(pool): PoolLearning(pool, settings) for pool in p.sharing} for name, p in layers.items()}
     seen: dict[str, list[Tensor]] = {name: [] for name in layers}
     awake: set[str] = set(layers)
 
     def plasticity(name: str, pools: LayerPools, pool: Pool, windows: Tensor) -> None:
         scaled = windows / windows.square().mean().sqrt().clamp_min(1e-30)
-        if pool is pools.pools[0] and len(seen[name]) * len(scaled[0]) < 4 * pools.inputs:
+        if pool.neurons < 2:
+            return
+        if pool is pools.sharing[0] and len(seen[name]) * len(scaled[0]) < 4 * pools.inputs:
             seen[name].append(scaled[0])
         if name in awake:
             learnings[name][id(pool)].learn(scaled)
@@ -187,7 +196,11 @@ def sleep_layer_by_layer(
         awake.update(turn)
         for _ in _steps(settings, [learnings[name] for name in turn]):
             images = _periodic_images(settings.patterns_per_step or 64, image_shape, period, generator).to(like)
-            pass_through(model, layers, images, plasticity, period)
+            try:
+                pass_through(model, layers, images, plasticity, period)
+            except RuntimeError as error:
+                shape = f"(channels, *size) = {image_shape}"
+                raise ValueError(f"the network does not take images of {shape} ({error}); give image_shape") from error
     return {name: _report(pools, learnings[name], seen[name]) for name, pools in layers.items()}
 
 
@@ -212,7 +225,7 @@ def _periodic_images(number: int, shape: tuple[int, ...], period: int, generator
 
 
 def _worst(pools: LayerPools) -> float:
-    return max(pool.negative_log_snr() for pool in pools.pools)
+    return max(pool.negative_log_snr() for pool in pools.sharing)
 
 
 def _largest_variance(patterns: Tensor, rounds: int = 12) -> float:

@@ -12,6 +12,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from math import gcd
 from typing import Any
 
 import torch
@@ -63,7 +64,14 @@ def network_period(layers: Mapping[str, LayerPools]) -> int:
     if len(shapes) < len(layers):
         flat = ", ".join(name for name in layers if name not in shapes)
         raise ValueError(f'{flat}: token layers have no period; use patterns="one_grid" or "independent"')
-    return one_period(shapes, strides)
+    period = one_period(shapes, strides)
+    dilated = [name for name, pools in layers.items() if any(gcd(d, period) > 1 for d in pools.dilation)]
+    if dilated:
+        raise ValueError(
+            f"the dilation of {', '.join(dilated)} has a factor in common with the period {period}, so that patterns "
+            'would not span its inputs; use patterns="one_grid" or "independent", or Instant()'
+        )
+    return period
 
 
 @contextmanager

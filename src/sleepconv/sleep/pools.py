@@ -33,7 +33,7 @@ class Pool:
 
 
 class LayerPools:
-    """All pools of a layer that have something to share; ``write_back`` ends the sleep."""
+    """All pools of a layer, ``sharing`` those of more than one neuron; ``write_back`` ends the sleep."""
 
     def __init__(self, layer: Any, *, period: int | None = None) -> None:
         self.layer = layer
@@ -46,7 +46,7 @@ class LayerPools:
         self.period = self._pattern_period(None if own else period)
         self.inputs = layer.weight[(0,) * self.grids.dim()][0].numel()
         self.pools = [self._pool(indices) for _, indices in grid_indices(self.grids)]
-        self.pools = [pool for pool in self.pools if pool.neurons > 1]
+        self.sharing = [pool for pool in self.pools if pool.neurons > 1]
 
     @property
     def in_channels(self) -> int:
@@ -82,7 +82,13 @@ class LayerPools:
     ) -> Float[Tensor, "patterns channels"]:
         """The pool's equalised response: lateral connections give every neuron the mean one."""
         mean = pool.weight.mean(dim=1)
-        return torch.bmm(windows, mean.mT).transpose(0, 1).flatten(1)
+        answer = torch.bmm(windows, mean.mT).transpose(0, 1).flatten(1)
+        bias = getattr(self.layer, "bias", None)
+        if bias is None:
+            return answer
+        return answer + (
+            bias if bias.dim() == 1 else torch.stack([bias[:, *i].flatten(1).mean(1) for i in pool.index])[0]
+        )
 
     @torch.no_grad()
     def write_back(self) -> None:

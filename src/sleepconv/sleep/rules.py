@@ -120,7 +120,7 @@ class Hebbian(_OnAnything):
     in_turn: bool = False
     image_shape: tuple[int, ...] | None = None
     seed: int = 0
-    reports: dict[str, LayerReport] = field(default_factory=dict, compare=False, repr=False)
+    reports: dict[str, LayerReport] = field(init=False, default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
@@ -128,6 +128,7 @@ class Hebbian(_OnAnything):
             raise ValueError(f"patterns is one of {', '.join(KINDS)}, not {self.patterns!r}")
         if self.decay < 0 or self.noise < 0 or self.steps < 1:
             raise ValueError(f"decay={self.decay} and noise={self.noise} are 0 or more, steps={self.steps} 1 or more")
+        _check_momentum_and_inhibition(self.momentum, self.inhibition)
         if self.decay == 0 and self.noise > 0:
             raise ValueError(
                 "with noisy inputs and a decay of zero all weights shrink to nothing; choose a decay above zero"
@@ -141,6 +142,12 @@ class Hebbian(_OnAnything):
         if self.patterns == "layer_by_layer":
             period = network_period({name: LayerPools(layer) for name, layer in layers.items()})
             pools = {name: LayerPools(layer, period=period) for name, layer in layers.items()}
+            for name, layer_pools in pools.items():
+                if not layer_pools.sharing:
+                    raise ValueError(
+                        f"layer {name!r}: with the network's period {period} every grid has one neuron, so there is "
+                        "nothing to share; exclude it from sleep"
+                    )
             first = next(iter(pools.values())).layer
             shape = self.image_shape or (first.in_channels, *first.input_size)
             self.reports.update(sleep_layer_by_layer(model, pools, settings, shape, self.in_turn))
@@ -192,6 +199,15 @@ class Circuit(_OnAnything):
     input_power: float = 81.0
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        _check_momentum_and_inhibition(self.momentum, self.inhibition)
+        if self.decay < 0 or self.presentations < 1 or self.input_power <= 0:
+            raise ValueError(
+                f"decay={self.decay} is 0 or more, presentations={self.presentations} 1 or more, and "
+                f"input_power={self.input_power} above 0"
+            )
+
     def sleep_(self, layers: Mapping[str, nn.Module], model: nn.Module) -> None:
         """Let these layers' circuits run; they get their new weights when all is done."""
         check_something_to_share(layers)
@@ -200,7 +216,7 @@ class Circuit(_OnAnything):
         pools = {name: LayerPools(layer) for name, layer in layers.items()}
         for layer in pools.values():
             generator = torch.Generator().manual_seed(self.seed)
-            for pool in layer.pools:
+            for pool in layer.sharing:
                 run_circuit(
                     layer,
                     pool,
@@ -212,6 +228,13 @@ class Circuit(_OnAnything):
                     generator=generator,
                 )
         _write_back(pools)
+
+
+def _check_momentum_and_inhibition(momentum: float, inhibition: float | None) -> None:
+    if not 0 <= momentum < 1:
+        raise ValueError(f"momentum is from 0 to below 1, not {momentum}")
+    if inhibition is not None and inhibition < 0:
+        raise ValueError(f"inhibition is 0 or more (none: perfect inhibition), not {inhibition}")
 
 
 def _write_back(pools: Mapping[str, LayerPools]) -> None:

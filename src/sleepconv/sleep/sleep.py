@@ -72,7 +72,7 @@ class Sleep:
         restart_each_epoch: bool = False,
         statistics: bool = False,
     ) -> None:
-        if not isinstance(every, int) or every < 1:
+        if not isinstance(every, int) or isinstance(every, bool) or every < 1:
             raise ValueError(f"every is the number of optimizer steps from sleep to sleep, 1 or more, not {every!r}")
         self.model, self.every, self.rule = model, every, rule
         self.include = None if include is None else _names("include", include)
@@ -192,13 +192,32 @@ class Sleep:
     def _listen_for_evaluation(self) -> RemovableHandle:
         """Listen inside of DDP, so that it does not matter which of the two is called."""
         listening = self.model.module if isinstance(self.model, nn.parallel.DistributedDataParallel) else self.model
+        return listening.register_forward_pre_hook(_SleepFirst(self, listening), prepend=True)
 
-        def sleep_first(module: nn.Module, _: Any) -> None:
-            # A copy of the model (of its averaged weights, say) comes with this hook but sleeps on its own account.
-            if module is listening and not module.training:
-                self.sleep_if_awake()
 
-        return listening.register_forward_pre_hook(sleep_first, prepend=True)
+class _SleepFirst:
+    """The hook of ``before_evaluation``; a copy of the model sleeps on its own account, so there it does nothing."""
+
+    def __init__(self, sleep: Sleep, listening: nn.Module) -> None:
+        self.sleep, self.listening = sleep, listening
+
+    def __call__(self, module: nn.Module, _: Any) -> None:
+        if module is self.listening and not module.training:
+            self.sleep.sleep_if_awake()
+
+    def __deepcopy__(self, memo: Any) -> "_SleepFirst":
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _no_hook, ()
+
+
+def _no_hook() -> Any:
+    return _stay_awake
+
+
+def _stay_awake(module: nn.Module, _: Any) -> None:
+    """What is left of the hook in a model that was saved whole."""
 
 
 def _names(argument: str, names: Iterable[str]) -> tuple[str, ...]:
