@@ -134,13 +134,13 @@ def _sleep_layer(pools: LayerPools, settings: Settings, kind: str) -> LayerRepor
     for number, pool in enumerate(pools.sharing):
         learning = PoolLearning(pool, settings)
         drive = _one_grid if kind == "one_grid" else _independent
-        seen = drive(pools, learning, keep=number == 0)
+        seen = drive(pools, learning)
         condition = condition_number(seen) if number == 0 else condition
         steps = max(steps, learning.steps)
     return LayerReport(_worst(pools), condition, steps)
 
 
-def _one_grid(pools: LayerPools, learning: PoolLearning, *, keep: bool) -> Tensor:
+def _one_grid(pools: LayerPools, learning: PoolLearning) -> Tensor:
     settings, inputs = learning.settings, pools.inputs
     patterns = one_grid_patterns(inputs).to(learning.initial)
     if settings.momentum or settings.noise:
@@ -156,7 +156,7 @@ def _one_grid(pools: LayerPools, learning: PoolLearning, *, keep: bool) -> Tenso
     return patterns
 
 
-def _independent(pools: LayerPools, learning: PoolLearning, *, keep: bool) -> Tensor:
+def _independent(pools: LayerPools, learning: PoolLearning) -> Tensor:
     settings = learning.settings
     size = settings.patterns_per_step or max(1, pools.inputs // 4)
     generator = torch.Generator().manual_seed(settings.seed)
@@ -166,7 +166,7 @@ def _independent(pools: LayerPools, learning: PoolLearning, *, keep: bool) -> Te
             break
         windows = pools.windows(learning.pool, random_cell(pools, size, generator, learning.initial))
         learning.learn(windows)
-        if keep and len(seen) * size < 4 * pools.inputs:
+        if len(seen) * size < 4 * pools.inputs:
             seen.append(windows[0])
     return torch.cat(seen) if seen else learning.initial.new_zeros(0, pools.inputs)
 
