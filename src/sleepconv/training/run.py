@@ -1,0 +1,128 @@
+"""What a run is: everything that decides its result, as one small record."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from difflib import get_close_matches
+from typing import Any, Literal
+
+Connectivity = Literal["convolutional", "local", "local_after_first"]
+CHOICES: dict[str, tuple[str, ...]] = {
+    "connectivity": ("convolutional", "local", "local_after_first"),
+    "sleep_rule": ("instant", "hebbian", "circuit"),
+    "precision": ("auto", "float32", "bfloat16"),
+}
+DROP = 4.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run, complete: the same `Run` gives the same bits on the same machine.
+
+    The defaults are the paper's protocol for small images (appendix, Experimental details): AdamW, batch 512, 200
+    epochs, learning rate divided by 4 at 1/2 and 3/4 of them.
+
+    Attributes:
+        name: of the recipe it comes from.
+        dataset: as `sleepconv.data.load_task` knows it.
+        network: a name in `sleepconv.training.NETWORKS`.
+        connectivity: convolutional, local, or local after a convolutional first layer.
+        learning_rate: of AdamW, at the start.
+        weight_decay: of AdamW.
+        padding: the greatest translation of training images, in pixels.
+        repetitions: translated copies of each image within a batch.
+        sleep_every: optimizer steps from sleep to sleep, or None for a network that never sleeps.
+        sleep_rule: instant, hebbian or circuit.
+        sleep_options: what else the rule takes.
+        epochs: at scale 1.
+        scale: the fraction of the epochs that is run; the drops of the learning rate move along.
+        batch_size: images in a batch over all processes, copies counted.
+        tuning: train on the training part and evaluate on the validation part of the training set.
+        snr_every: optimizer steps between measurements of each layer's SNR; 0 for twice an epoch.
+        precision: of the responses; "auto" is bfloat16 where the device gains from it.
+        seed: of everything random.
+
+    >>> run = Run(name="mine", dataset="cifar10", connectivity="local", learning_rate=1e-3, scale=0.1)
+    >>> run.scaled_epochs, [run.learning_rate_in(epoch) for epoch in (9, 10, 15)]
+    (20, [0.001, 0.00025, 6.25e-05])
+    """
+
+    name: str
+    dataset: str
+    connectivity: Connectivity
+    learning_rate: float
+    weight_decay: float = 1e-2
+    network: str = "resnet20"
+    padding: int = 4
+    repetitions: int = 1
+    sleep_every: int | None = None
+    sleep_rule: Literal["instant", "hebbian", "circuit"] = "instant"
+    sleep_options: Mapping[str, Any] = field(default_factory=dict)
+    epochs: int = 200
+    scale: float = 1.0
+    batch_size: int = 512
+    tuning: bool = False
+    snr_every: int = 0
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be run."""
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} is one of {', '.join(choices)}, not {getattr(self, name)!r}")
+        if self.learning_rate <= 0 or self.weight_decay < 0 or self.scale <= 0:
+            raise ValueError(
+                f"learning_rate={self.learning_rate} and scale={self.scale} are above 0, "
+                f"weight_decay={self.weight_decay} is 0 or more"
+            )
+        if self.epochs < 1 or self.padding < 0 or self.snr_every < 0:
+            raise ValueError(f"epochs={self.epochs} is 1 or more, padding and snr_every 0 or more")
+        if self.sleep_every is not None and self.connectivity == "convolutional":
+            raise ValueError("a convolutional network shares already: sleep_every needs a local connectivity")
+
+    @property
+    def scaled_epochs(self) -> int:
+        """How many epochs are run at this scale, at least one."""
+        return max(1, round(self.epochs * self.scale))
+
+    def learning_rate_in(self, epoch: int) -> float:
+        """The learning rate of an epoch (counted from 0): divided by 4 at 1/2 and again at 3/4 of the epochs."""
+        drops = sum(epoch >= int(self.scaled_epochs * part) > 0 for part in (0.5, 0.75))
+        return self.learning_rate / DROP**drops
+
+    def as_json(self) -> str:
+        """Complete, and in the order of the fields."""
+        return json.dumps(asdict(self), indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> "Run":
+        """What `as_json` wrote.
+
+        >>> run = Run(name="mine", dataset="digits", connectivity="convolutional", learning_rate=1e-2)
+        >>> Run.from_json(run.as_json()) == run
+        True
+        """
+        values = json.loads(text)
+        if not isinstance(values, dict):
+            raise ValueError(f"a run is a JSON object, not {type(values).__name__}")
+        return cls(**checked_fields(values))
+
+    def changed(self, **changes: Any) -> "Run":
+        """A variant of this run.
+
+        >>> Run(name="a", dataset="digits", connectivity="local", learning_rate=1e-3).changed(seed=3).seed
+        3
+        """
+        return replace(self, **checked_fields(changes))
+
+
+def checked_fields(values: dict[str, Any]) -> dict[str, Any]:
+    """These values if a run has fields of such names; otherwise an error that suggests the nearest."""
+    known = [f.name for f in fields(Run)]
+    for name in values:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            suggestion = f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(known)}"
+            raise ValueError(f"a run has no field {name!r}{suggestion}")
+    return values
