@@ -6,7 +6,7 @@ The rates are those of Tables 11, 10 and 12.
 from dataclasses import replace
 
 from sleepconv.recipes.registry import named
-from sleepconv.training.run import Run
+from sleepconv.training import Run
 
 
 @named

@@ -10,7 +10,7 @@ from sleepconv.recipes.cifar100 import cifar100_local
 from sleepconv.recipes.imagenet import imagenet_sleep_every_100
 from sleepconv.recipes.registry import named
 from sleepconv.recipes.tiny_imagenet import tiny_imagenet_local
-from sleepconv.training.run import Run
+from sleepconv.training import Run
 
 
 @named

@@ -7,7 +7,7 @@ from itertools import product
 
 from sleepconv.recipes.registry import recipe
 from sleepconv.recipes.rows import datasets_of, table_rows
-from sleepconv.training.run import Run
+from sleepconv.training import Run
 
 Point = tuple[float, float]
 DECAYS = (1e-2, 1e-4)

@@ -6,7 +6,7 @@ The rates are those of the appendix, "Final hyperparameters". ImageNet has its o
 from dataclasses import replace
 
 from sleepconv.recipes.registry import named
-from sleepconv.training.run import Run
+from sleepconv.training import Run
 
 
 @named

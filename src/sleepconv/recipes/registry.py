@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from functools import wraps
 from typing import Any
 
-from sleepconv.training.run import Run
+from sleepconv.training import Run
 
 RECIPES: dict[str, Callable[[], Run]] = {}
 """Every recipe: a function without arguments that returns a complete run, with seed 0 and scale 1."""
