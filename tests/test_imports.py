@@ -18,6 +18,8 @@ ORDER = [
     "paper",
     "brain",
     "bench",
+    "report",
+    "demo",
     "cli",
 ]
 ONLY_FUNCTIONAL = "simulation"

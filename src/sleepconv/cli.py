@@ -32,6 +32,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_bench(verbs)
     _add_figure(verbs)
     _add_data(verbs)
+    _add_report(verbs)
+    _add_demo(verbs)
     return parser
 
 
@@ -51,13 +53,18 @@ def _bench(options: argparse.Namespace) -> int:
 
 def _add_figure(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     verb = verbs.add_parser("figure", help="draw a figure of the paper from its record, simulated if need be")
-    verb.add_argument("name", choices=["4a", "4b", "5a", "5b", "4-noise"], help="which figure")
+    verb.add_argument("name", choices=["4a", "4b", "5a", "5b", "4-noise", "6"], help="which figure")
     verb.add_argument("--out", metavar="DIR", default=".", help="where records and figures go (default: here)")
     verb.add_argument("--seed", type=int, default=0, metavar="N", help="of the simulation (default: 0)")
+    verb.add_argument(
+        "--runs", metavar="DIR", nargs="+", default=["runs", "results"], help="of figure 6: where its runs are"
+    )
     verb.set_defaults(run=_figure)
 
 
 def _figure(options: argparse.Namespace) -> int:
+    if options.name == "6":
+        return _snr_figure(options)
     from sleepconv.paper import convergence_figures
     from sleepconv.simulation import records
 
@@ -65,6 +72,15 @@ def _figure(options: argparse.Namespace) -> int:
     simulation = convergence_figures.FIGURES[options.name].record
     record = records.load_or_simulate(simulation, folder, seed=options.seed)
     for path in convergence_figures.draw(options.name, record, folder):
+        print(path)
+    return 0
+
+
+def _snr_figure(options: argparse.Namespace) -> int:
+    from sleepconv.paper import snr_figure
+    from sleepconv.training import find_runs
+
+    for path in snr_figure.draw(find_runs(*options.runs), Path(options.out)):
         print(path)
     return 0
 
@@ -137,4 +153,54 @@ def _data_bench(options: argparse.Namespace) -> int:
 
     result = bench.run(options.data_dir)
     print(json.dumps(result) if options.json else bench.as_text(result))
+    return 0
+
+
+def _add_report(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    verb = verbs.add_parser(
+        "report",
+        help="write one HTML page about runs",
+        epilog="example: sleepconv report runs/cifar10_local --out local.html",
+    )
+    verb.add_argument("runs", metavar="RUN", nargs="+", help="a run's folder, or one with runs below it")
+    verb.add_argument("--out", metavar="FILE", default="report.html", help="the page to write (default: report.html)")
+    verb.add_argument("--data-dir", metavar="DIR", help="where data lie, to measure accuracy over the visual field")
+    verb.set_defaults(run=_report)
+
+
+def _report(options: argparse.Namespace) -> int:
+    from sleepconv.report import write_report
+    from sleepconv.training import find_runs
+
+    for path in options.runs:
+        if not find_runs(path):
+            raise FileNotFoundError(f"there is no run in {path}: a run is a folder with a recipe.json")
+    print(write_report(find_runs(*options.runs), options.out, data_dir=options.data_dir))
+    return 0
+
+
+def _add_demo(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    verb = verbs.add_parser(
+        "demo",
+        help="digits where no digit was ever seen, in a minute or two",
+        epilog="example: sleepconv demo --out demo",
+    )
+    verb.add_argument("--out", metavar="DIR", default="demo", help="where to write (default: demo)")
+    verb.add_argument("--seeds", type=int, default=3, metavar="N", help="networks of each kind (default: 3)")
+    verb.add_argument("--scale", type=float, default=1.0, metavar="S", help="train this fraction of the epochs")
+    verb.add_argument("--json", action="store_true", help="the numbers for a script: {network: {column: accuracy}}")
+    verb.set_defaults(run=_demo)
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from sleepconv.demo import run_demo
+
+    demo = run_demo(
+        options.out, seeds=options.seeds, scale=options.scale, say=lambda text: print(text, file=sys.stderr)
+    )
+    if options.json:
+        print(json.dumps(demo.as_dict()))
+        return 0
+    print(f"\n{demo.table()}\n")
+    print(f"maps:   {demo.pictures[0]}\nreport: {demo.report}")
     return 0
