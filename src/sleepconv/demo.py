@@ -23,8 +23,13 @@ import torch
 
 from sleepconv.data import Task, TensorSource, digits, load_task, on_visual_field
 from sleepconv.paper.drawing import STYLE, load_pyplot, save
-from sleepconv.paper.visual_field import VisualField, draw_visual_field, mean_of, measure_visual_field
-from sleepconv.paper.visual_field import read_visual_field as recorded
+from sleepconv.paper.visual_field import (
+    VisualField,
+    draw_visual_field,
+    mean_of,
+    measure_visual_field,
+    read_visual_field,
+)
 from sleepconv.report import write_report
 from sleepconv.report.tables import html_table
 from sleepconv.training import Run, RunFolder, run_path, train
@@ -36,11 +41,11 @@ NETWORKS: dict[str, dict[str, Any]] = {
 }
 SEEN_COLUMNS = range(5)
 PARTS = {"0–4, seen in training": range(5), "6–10, never seen": range(6, 11), "12–16, never seen": range(12, 17)}
-INTRODUCTION = """<p>Three networks of three 3×3 layers (strides 1, 2, 2) saw handwritten digits only in the left part of
-a 12×24 visual field. Then they were tested with digits at every place. A locally connected network knows nothing on the
-right. With sleep it recognises digits 12 pixels away from where it has seen them, as far as its lateral grids reach,
-and not in between. A convolutional network recognises them everywhere.</p>
-<p>Accuracy in percent by the column of the digit's left edge, mean of {runs}:</p>"""
+INTRODUCTION = """<p>Three networks of three 3×3 layers (strides 1, 2, 2) saw handwritten digits only in the left part
+of a 12×24 visual field. Then they were tested with digits at every place. The theory says: a locally connected network
+knows nothing on the right; with sleep it recognises digits 12 pixels away from where it has seen them, as far as its
+lateral grids reach, and not in between; a convolutional network recognises them everywhere. This was measured, in
+percent by the column of the digit's left edge (mean of {runs}):</p>"""
 
 
 @dataclass(frozen=True)
@@ -182,7 +187,7 @@ def _settle(draft: Path, final: Path) -> RunFolder:
 
 
 def _field(folder: RunFolder) -> VisualField:
-    field = recorded(folder)
+    field = read_visual_field(folder)
     assert field is not None
     return field
 

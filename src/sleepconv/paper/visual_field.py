@@ -150,6 +150,4 @@ def _seen(field: VisualField) -> list[tuple[list[int], list[int]]]:
 
 def _frame(axes: Axes, columns: list[int], rows: list[int]) -> None:
     left, right, top, bottom = columns[0] - 0.5, columns[-1] + 0.5, rows[0] - 0.5, rows[-1] + 0.5
-    axes.plot(
-        [left, right, right, left, left], [top, top, bottom, bottom, top], color="#d55e00", lw=2, clip_on=False
-    )
+    axes.plot([left, right, right, left, left], [top, top, bottom, bottom, top], color="#d55e00", lw=2, clip_on=False)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from math import ceil
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from sleepconv.report.groups import Group
 from sleepconv.report.pictures import picture
 from sleepconv.sleep import Instant
 from sleepconv.sleep.layers import SleepingLayer
+from sleepconv.training.folder import WEIGHTS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,22 +22,20 @@ if TYPE_CHECKING:
 NEURONS, CHANNELS = 6, 4
 
 
-def filters_before_and_after_sleep(group: Group) -> list[str]:
-    """Two pictures of the first local layer's filters, from the first run with weights; none without one."""
+def filters_before_and_after_sleep(group: Group) -> str | None:
+    """The first local layer's filters, from the first run with weights; None if there is none."""
     for folder in group.folders:
-        try:
-            model = folder.load_model()
-        except FileNotFoundError:
+        if not (folder.path / WEIGHTS).is_file():
             continue
+        model = folder.load_model()
         if (name := first_local_layer(model)) is None:
-            return []
-        before = _filters(model.get_submodule(name))
-        rested = copy.deepcopy(model.get_submodule(name))
-        after = _filters(Instant()(rested))
-        where = f"{group.label}, layer {name}"
-        state = "as trained, just after a sleep" if torch.equal(before, after) else "as trained, before a sleep"
-        return [_draw(before, f"{where}: {state}"), _draw(after, f"{where}: after a sleep")]
-    return []
+            return None
+        layer: Any = model.get_submodule(name)
+        pair = [_filters(layer), _filters(Instant()(copy.deepcopy(layer)))]
+        titles = ["as trained: it had just slept" if torch.equal(*pair) else "as trained", "after a sleep"]
+        caption = f"{group.label}, layer {name}, seed {folder.recipe().seed}"
+        return picture(partial(_draw_pair, filters=pair, titles=titles), caption=caption)
+    return None
 
 
 def first_local_layer(model: nn.Module) -> str | None:
@@ -47,30 +46,30 @@ def first_local_layer(model: nn.Module) -> str | None:
     return None
 
 
-def _filters(layer: nn.Module) -> Tensor:
+def _filters(layer: Any) -> Tensor:
     """Filters of some neurons of one grid, along the middle row of the layer: (channels, neurons, in, k, k)."""
-    weight, grids = layer.weight.detach(), layer.grids  # type: ignore[union-attr, operator]
+    weight, grids = layer.weight.detach(), layer.grids
     row = grids.shape[0] // 2
     members = (grids[row] == grids[row, 0]).nonzero().flatten()
-    chosen = members[:: ceil(len(members) / NEURONS)]
-    return weight[row, chosen, :CHANNELS].transpose(0, 1)
+    places = torch.linspace(0, len(members) - 1, min(NEURONS, len(members))).round().long()
+    return weight[row, members[places], :CHANNELS].transpose(0, 1)
 
 
-def _draw(filters: Tensor, caption: str) -> str:
-    mosaic = _mosaic(filters)
-
-    def draw(axes: Axes) -> None:
-        limit = float(np.nanmax(np.abs(mosaic))) or 1.0
+def _draw_pair(axes: Axes, filters: list[Tensor], titles: list[str]) -> None:
+    """Both sets on one scale, beside each other."""
+    axes.set_axis_off()
+    mosaics = [_mosaic(part) for part in filters]
+    limit = max(float(np.nanmax(np.abs(mosaic))) for mosaic in mosaics) or 1.0
+    for left, mosaic, title in zip((0.0, 0.53), mosaics, titles, strict=True):
+        panel = axes.inset_axes((left, 0, 0.47, 1))
         if mosaic.ndim == 3:
-            axes.pcolormesh(np.nan_to_num(mosaic / limit / 2 + 0.5, nan=1.0), antialiased=False)
+            panel.pcolormesh(np.nan_to_num(mosaic / limit / 2 + 0.5, nan=1.0), antialiased=False)
         else:
-            axes.pcolormesh(mosaic, cmap="RdBu_r", vmin=-limit, vmax=limit, antialiased=False)
-        axes.invert_yaxis()
-        axes.set_aspect("equal")
-        axes.set(xticks=[], yticks=[], xlabel="neurons of one grid →", ylabel="channels")
-        axes.spines[:].set_visible(False)
-
-    return picture(draw, caption=caption)
+            panel.pcolormesh(mosaic, cmap="RdBu_r", vmin=-limit, vmax=limit, antialiased=False)
+        panel.invert_yaxis()
+        panel.set(xticks=[], yticks=[], xlabel="neurons of one grid →", aspect="equal")
+        panel.set_title(title, fontsize=9)
+        panel.spines[:].set_visible(False)
 
 
 def _mosaic(filters: Tensor) -> np.ndarray:

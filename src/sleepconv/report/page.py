@@ -59,20 +59,19 @@ def _sections(groups: Sequence[Group], data_dir: StrPath | None) -> list[str]:
         _section(
             "Training and sleep",
             "<p>−log SNR of the weights of each local layer: it rises while the neurons of a grid learn apart from "
-            "each other, and falls when they share in their sleep; −∞: they all agree.</p>"
-            + _pictures([figure for one in groups if (figure := sawteeth(one)) is not None]),
+            "each other, and falls when they share in their sleep. −∞: the neurons of a grid agree, be it only on one "
+            "weight.</p>" + _pictures([figure for one in groups if (figure := sawteeth(one)) is not None]),
         ),
         _section(
             "Filters before and after sleep",
             "<p>Each row is a channel, each column one of the neurons of a grid, along the middle of the visual "
             "field. A sleep gives them all the mean filter.</p>"
-            + _pictures([figure for one in groups for figure in filters_before_and_after_sleep(one)]),
+            + _pictures([figure for one in groups if (figure := filters_before_and_after_sleep(one)) is not None]),
         ),
         _section(
             "Accuracy over the visual field",
             "<p>Top-1 accuracy with the test images at each place; the frame, if there is one, holds the places seen "
-            "in training.</p>"
-            + _pictures([figure for one in groups if (figure := _map(one, data_dir)) is not None]),
+            "in training.</p>" + _pictures([figure for one in groups if (figure := _map(one, data_dir)) is not None]),
         ),
         _section("Environment", environment_table(groups)),
     ]

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from html import escape
 from io import StringIO
+from math import inf
 from typing import TYPE_CHECKING
 
 from sleepconv.paper.drawing import STYLE, load_pyplot
-from sleepconv.paper.sawtooth import draw_sawtooth, floor_below, mark_agreement, sawtooth
+from sleepconv.paper.sawtooth import Curve, draw_sawtooth, floor_below, mark_agreement, sawtooth
 from sleepconv.paper.visual_field import VisualField, draw_visual_field
 from sleepconv.report.groups import Group
-from sleepconv.training import RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,30 +43,23 @@ def learning_curves(groups: Sequence[Group]) -> list[str]:
         ("epoch", "loss", "Training loss"),
     ]
     return [
-        picture(lambda axes, k=kind, q=quantity: _draw_curves(axes, groups, k, q), caption=caption)  # type: ignore[misc]
+        picture(partial(_draw_curves, groups=groups, kind=kind, quantity=quantity), caption=caption)
         for kind, quantity, caption in panels
         if any(folder.metrics(kind) for group in groups for folder in group.folders)
     ]
 
 
 def sawteeth(group: Group) -> str | None:
-    """−log SNR of each layer over the last measurements of the first run that has some."""
+    """−log SNR of each layer over the last measurements of the first run that has some; None if none has."""
     for folder in group.folders:
         lines = folder.metrics("snr")
-        steps = sorted({line["step"] for line in lines})[-SAWTEETH:]
-        if not steps:
+        if not lines:
             continue
-        curves = sawtooth(lines, sleep_every=group.run.sleep_every, first=steps[0])
-        floor = floor_below(curves.values())
-
-        def draw(axes: Axes, curves=curves, floor=floor) -> None:  # type: ignore[no-untyped-def]
-            draw_sawtooth(axes, curves, floor=floor, marker=".")
-            axes.set(xlabel="steps", ylabel=r"−log SNR")
-            if group.run.sleep_every is not None:
-                mark_agreement(axes, floor)
-
+        first = sorted({line["step"] for line in lines})[-SAWTEETH:][0]
+        curves = sawtooth(lines, sleep_every=group.run.sleep_every, first=first)
         layers = ", ".join(curves) if len(curves) <= 4 else f"{len(curves)} layers"
-        return picture(draw, caption=f"{group.label}, {_which(folder)}: {layers} (first dark, last light)")
+        caption = f"{group.label}, seed {folder.recipe().seed}: {layers} (first dark, last light)"
+        return picture(partial(_draw_sawteeth, curves=curves), caption=caption)
     return None
 
 
@@ -96,8 +90,12 @@ def _draw_curves(axes: Axes, groups: Sequence[Group], kind: str, quantity: str) 
         axes.set_ylim(bottom=0)
 
 
-def _which(folder: RunFolder) -> str:
-    return f"seed {folder.recipe().seed}"
+def _draw_sawteeth(axes: Axes, curves: dict[str, Curve]) -> None:
+    floor = floor_below(curves.values())
+    draw_sawtooth(axes, curves, floor=floor, marker=".")
+    axes.set(xlabel="steps", ylabel="−log SNR")
+    if any(-inf in curve.values for curve in curves.values()):
+        mark_agreement(axes, floor)
 
 
 def _inline(svg: str, title: str) -> str:
