@@ -115,7 +115,7 @@ def demo_run(network: str, *, seed: int = 0, scale: float = 1.0) -> Run:
     """
     name = f"demo_{network.replace(' ', '_')}"
     common: dict[str, Any] = {"dataset": "digits", "network": "three_layers", "padding": 0, "precision": "float32"}
-    schedule: dict[str, Any] = {"learning_rate": 2e-2, "batch_size": 128, "epochs": 30}
+    schedule: dict[str, Any] = {"learning_rate": 2e-2, "batch_size": 128, "epochs": 24}
     return Run(name=name, **common, **schedule, **NETWORKS[network], seed=seed, scale=scale)
 
 

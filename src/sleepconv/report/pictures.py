@@ -102,7 +102,7 @@ def _inline(svg: str, title: str) -> str:
     """The drawing without what only a file needs: prologue, metadata, fixed size, and names that would repeat."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r' id="[a-zA-Z]+[0-9]*[a-z]*_[0-9]+"', "", svg)
+    svg = re.sub(r' id="[\w.]+_[0-9]+"', "", svg)
     svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
     svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
     return svg.replace("<svg", f'<svg role="img" aria-label="{escape(title, quote=True)}"', 1).strip()
