@@ -18,9 +18,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"sleepconv: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print("sleepconv: interrupted", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as interrupt:
+        print(f"sleepconv: {interrupt.args[0] if interrupt.args else 'interrupted'}", file=sys.stderr)
+        return getattr(interrupt, "exit_code", 130)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -29,13 +29,59 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    _add_train(verbs)
     _add_bench(verbs)
     _add_figure(verbs)
     _add_data(verbs)
     _add_list(verbs)
     _add_sweep(verbs)
     _add_table(verbs)
+    _add_report(verbs)
+    _add_demo(verbs)
     return parser
+
+
+def _add_train(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    verb = verbs.add_parser(
+        "train",
+        help="train a recipe, or go on where it was left",
+        description="Train one recipe (`sleepconv list` shows them). Killed at any moment, the same command goes on. "
+        "On several GPUs or nodes start it with torchrun: torchrun --nproc-per-node 8 -m sleepconv train RECIPE.",
+        epilog="example: sleepconv train cifar10_sleep_every_10 --scale 0.1 --set learning_rate=1e-3",
+    )
+    verb.add_argument("recipe", metavar="RECIPE", help="its name")
+    verb.add_argument("--scale", type=float, default=1.0, metavar="S", help="train this fraction of the epochs")
+    verb.add_argument("--seed", type=int, default=0, metavar="N", help="default: 0")
+    verb.add_argument("--set", nargs="+", default=[], metavar="FIELD=VALUE", help="change the recipe, under --name")
+    verb.add_argument("--name", metavar="NAME", help="of the changed recipe (default: the recipe's, with the changes)")
+    verb.add_argument("--runs", metavar="DIR", default="runs", help="where the run's folder goes (default: runs)")
+    verb.add_argument("--data-dir", metavar="DIR", help="where data lie (default: $SLEEPCONV_DATA)")
+    verb.add_argument("--device", metavar="NAME", help="cpu, cuda, ... (default: a GPU if there is one)")
+    verb.add_argument("--fsdp", action="store_true", help="several processes: each holds a part of the network")
+    verb.add_argument("--tensorboard", action="store_true", help="also write for TensorBoard, into the run's folder")
+    verb.add_argument("--json", action="store_true", help="print the summary for a script")
+    verb.set_defaults(run=_train)
+
+
+def _train(options: argparse.Namespace) -> int:
+    from sleepconv.recipes import varied
+    from sleepconv.training import run_path, train
+    from sleepconv.training.progress import tensorboard
+
+    run = varied(options.recipe, options.set, name=options.name, scale=options.scale, seed=options.seed)
+    folder = run_path(options.runs, run)
+    summary = train(
+        run,
+        folder,
+        data_dir=options.data_dir,
+        device=options.device,
+        sharding="fsdp" if options.fsdp else "ddp",
+        listeners=[tensorboard(folder / "tensorboard")] if options.tensorboard else [],
+    )
+    if summary is not None:
+        accuracy = f"{summary['set']} top-1 {summary['top1']:.2f} %, top-5 {summary['top5']:.2f} %"
+        print(json.dumps({**summary, "folder": str(folder)}) if options.json else f"{folder}: {accuracy}")
+    return 0
 
 
 def _add_bench(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -54,13 +100,18 @@ def _bench(options: argparse.Namespace) -> int:
 
 def _add_figure(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     verb = verbs.add_parser("figure", help="draw a figure of the paper from its record, simulated if need be")
-    verb.add_argument("name", choices=["4a", "4b", "5a", "5b", "4-noise"], help="which figure")
+    verb.add_argument("name", choices=["4a", "4b", "5a", "5b", "4-noise", "6"], help="which figure")
     verb.add_argument("--out", metavar="DIR", default=".", help="where records and figures go (default: here)")
     verb.add_argument("--seed", type=int, default=0, metavar="N", help="of the simulation (default: 0)")
+    verb.add_argument(
+        "--runs", metavar="DIR", nargs="+", default=["runs", "results"], help="of figure 6: where its runs are"
+    )
     verb.set_defaults(run=_figure)
 
 
 def _figure(options: argparse.Namespace) -> int:
+    if options.name == "6":
+        return _snr_figure(options)
     from sleepconv.paper import convergence_figures
     from sleepconv.simulation import records
 
@@ -68,6 +119,15 @@ def _figure(options: argparse.Namespace) -> int:
     simulation = convergence_figures.FIGURES[options.name].record
     record = records.load_or_simulate(simulation, folder, seed=options.seed)
     for path in convergence_figures.draw(options.name, record, folder):
+        print(path)
+    return 0
+
+
+def _snr_figure(options: argparse.Namespace) -> int:
+    from sleepconv.paper import snr_figure
+    from sleepconv.training import find_runs
+
+    for path in snr_figure.draw(find_runs(*options.runs), Path(options.out)):
         print(path)
     return 0
 
@@ -230,3 +290,53 @@ def _table(options: argparse.Namespace) -> int:
 def _print_to_stderr(lines: Sequence[str]) -> None:
     for line in lines:
         print(f"sleepconv: {line}", file=sys.stderr)
+
+
+def _add_report(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    verb = verbs.add_parser(
+        "report",
+        help="write one HTML page about runs",
+        epilog="example: sleepconv report runs/cifar10_local --out local.html",
+    )
+    verb.add_argument("runs", metavar="RUN", nargs="+", help="a run's folder, or one with runs below it")
+    verb.add_argument("--out", metavar="FILE", default="report.html", help="the page to write (default: report.html)")
+    verb.add_argument("--data-dir", metavar="DIR", help="where data lie, to measure accuracy over the visual field")
+    verb.set_defaults(run=_report)
+
+
+def _report(options: argparse.Namespace) -> int:
+    from sleepconv.report import write_report
+    from sleepconv.training import find_runs
+
+    for path in options.runs:
+        if not find_runs(path):
+            raise FileNotFoundError(f"there is no run in {path}: a run is a folder with a recipe.json")
+    print(write_report(find_runs(*options.runs), options.out, data_dir=options.data_dir))
+    return 0
+
+
+def _add_demo(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    verb = verbs.add_parser(
+        "demo",
+        help="digits where no digit was ever seen, in a minute or two",
+        epilog="example: sleepconv demo --out demo",
+    )
+    verb.add_argument("--out", metavar="DIR", default="demo", help="where to write (default: demo)")
+    verb.add_argument("--seeds", type=int, default=3, metavar="N", help="networks of each kind (default: 3)")
+    verb.add_argument("--scale", type=float, default=1.0, metavar="S", help="train this fraction of the epochs")
+    verb.add_argument("--json", action="store_true", help="the numbers for a script: {network: {column: accuracy}}")
+    verb.set_defaults(run=_demo)
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from sleepconv.demo import run_demo
+
+    demo = run_demo(
+        options.out, seeds=options.seeds, scale=options.scale, say=lambda text: print(text, file=sys.stderr)
+    )
+    if options.json:
+        print(json.dumps(demo.as_dict()))
+        return 0
+    print(f"\n{demo.table()}\n")
+    print(f"maps:   {demo.pictures[0]}\nreport: {demo.report}")
+    return 0
