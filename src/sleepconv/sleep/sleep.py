@@ -9,6 +9,7 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from sleepconv.sleep.distributed import agree_, gathered, reshard_, share_
+from sleepconv.sleep.evaluation import Listening, unwrapped
 from sleepconv.sleep.layers import sleeping_layers
 from sleepconv.sleep.records import SleepRecord, layer_snrs
 from sleepconv.sleep.rules import Instant, Rule, check_something_to_share
@@ -85,12 +86,12 @@ class Sleep:
         self._optimizer: Optimizer | None = None
         self._step_handle: RemovableHandle | None = None
         check_something_to_share(self.layers)
-        self._evaluation_handle = self._listen_for_evaluation() if before_evaluation else None
+        self._listening = Listening(model, self.sleep_if_awake) if before_evaluation else None
 
     @property
     def layers(self) -> dict[str, nn.Module]:
         """The layers that sleep, by their names in the model without its DDP or ``torch.compile`` wrapper."""
-        return sleeping_layers(_unwrapped(self.model), include=self.include, exclude=self.exclude)
+        return sleeping_layers(unwrapped(self.model), include=self.include, exclude=self.exclude)
 
     @property
     def steps_since_sleep(self) -> int:
@@ -117,7 +118,7 @@ class Sleep:
 
     def detach(self) -> None:
         """Leave the optimizer, and no longer sleep before evaluation."""
-        for handle in (self._step_handle, self._evaluation_handle):
+        for handle in (self._step_handle, self._listening):
             if handle is not None:
                 handle.remove()
 
@@ -170,9 +171,9 @@ class Sleep:
 
     def _share(self, layers: dict[str, nn.Module], optimizer: Optimizer | None) -> None:
         if isinstance(self.rule, Instant):
-            self.rule.sleep_(layers, _unwrapped(self.model))
+            self.rule.sleep_(layers, unwrapped(self.model))
         else:
-            model = _unwrapped(self.model)
+            model = unwrapped(self.model)
             with gathered(layers, model) as whole:
                 self.rule.sleep_(whole, model)
             agree_(layers, self.model)
@@ -189,49 +190,11 @@ class Sleep:
         self._count += 1
         return self.sleep() if self._count % self.every == 0 else None
 
-    def _listen_for_evaluation(self) -> RemovableHandle:
-        """Listen inside of DDP, so that it does not matter which of the two is called."""
-        listening = self.model.module if isinstance(self.model, nn.parallel.DistributedDataParallel) else self.model
-        return listening.register_forward_pre_hook(_SleepFirst(self, listening), prepend=True)
-
-
-class _SleepFirst:
-    """The hook of ``before_evaluation``; a copy of the model sleeps on its own account, so there it does nothing."""
-
-    def __init__(self, sleep: Sleep, listening: nn.Module) -> None:
-        self.sleep, self.listening = sleep, listening
-
-    def __call__(self, module: nn.Module, _: Any) -> None:
-        if module is self.listening and not module.training:
-            self.sleep.sleep_if_awake()
-
-    def __deepcopy__(self, memo: Any) -> "_SleepFirst":
-        return self
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _no_hook, ()
-
-
-def _no_hook() -> Any:
-    return _stay_awake
-
-
-def _stay_awake(module: nn.Module, _: Any) -> None:
-    """What is left of the hook in a model that was saved whole."""
-
 
 def _names(argument: str, names: Iterable[str]) -> tuple[str, ...]:
     if isinstance(names, str):
         raise TypeError(f"{argument} is a list of names of modules, not the string {names!r}; write [{names!r}]")
     return tuple(names)
-
-
-def _unwrapped(model: nn.Module) -> nn.Module:
-    """The model inside of ``DistributedDataParallel`` and ``torch.compile``."""
-    if isinstance(model, nn.parallel.DistributedDataParallel):
-        return _unwrapped(model.module)
-    inside = getattr(model, "_orig_mod", None)
-    return model if inside is None else _unwrapped(inside)
 
 
 def _check_held(layers: Mapping[str, Any], optimizer: Optimizer) -> None:
