@@ -1,6 +1,6 @@
 """Listen for the calls of a model, also of a compiled one.
 
-``torch.compile`` does not check for hooks before it runs a graph again, and two models of one kind share their graphs: a
+``torch.compile`` does not check for hooks before it runs a graph again, and models of one kind share their graphs: a
 hook on the second model is passed over if the first had none. A hook fires for certain where PyTorch runs it outside of
 its graphs, as it does for the compiled model itself, and for a model inside whose ``forward`` is not PyTorch's own.
 """
@@ -36,7 +36,7 @@ class Listening:
         """No longer listen."""
         for handle in self._handles:
             handle.remove()
-        if vars(self.model).get("forward") is self._forward:
+        if self._forward is not None and vars(self.model).get("forward") is self._forward:
             del self.model.forward
 
 

@@ -1,6 +1,7 @@
 """Sleep in anyone's training loop: which layers, and when."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch.utils.hooks import RemovableHandle
 
 from sleepconv.sleep.distributed import agree_, gathered, reshard_, share_
 from sleepconv.sleep.evaluation import Listening, unwrapped
+from sleepconv.sleep.interrupts import in_one_piece, undisturbed
 from sleepconv.sleep.layers import sleeping_layers
 from sleepconv.sleep.records import SleepRecord, layer_snrs
 from sleepconv.sleep.rules import Instant, Rule, check_something_to_share
@@ -145,18 +147,14 @@ class Sleep:
         optimizer = self._optimizer if self.attached else None
         if self.share_moments and optimizer is None:
             raise RuntimeError("share_moments shares the state of an attached optimizer; attach(optimizer) first")
-        self._asleep = True
-        try:
-            with torch.inference_mode(False), torch.no_grad():
-                before = layer_snrs(layers) if self.statistics else {}
-                self._share(layers, optimizer)
-                after = layer_snrs(layers) if self.statistics else {}
-        finally:
-            self._asleep = False
-        self.last_sleep = self.steps
-        record = SleepRecord(self.steps, {name: {"before": before[name], "after": after[name]} for name in before})
-        if self.statistics:
-            self.records.append(record)
+        with in_one_piece(), self._asleep_meanwhile(), torch.inference_mode(False), torch.no_grad():
+            before = layer_snrs(layers) if self.statistics else {}
+            self._share(layers, optimizer)
+            after = layer_snrs(layers) if self.statistics else {}
+            record = SleepRecord(self.steps, {name: {"before": before[name], "after": after[name]} for name in before})
+            self.last_sleep = self.steps
+            if self.statistics:
+                self.records.append(record)
         return record
 
     def state_dict(self) -> dict[str, int | None]:
@@ -178,7 +176,16 @@ class Sleep:
                 self.rule.sleep_(whole, model)
             agree_(layers, self.model)
         if self.share_moments and optimizer is not None:
-            _share_moments_(layers, optimizer)
+            with undisturbed():
+                _share_moments_(layers, optimizer)
+
+    @contextmanager
+    def _asleep_meanwhile(self) -> Iterator[None]:
+        self._asleep = True
+        try:
+            yield
+        finally:
+            self._asleep = False
 
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
         reshard_(self.model)
