@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from sleepconv.functional.sharing import neurons_per_grid
 from sleepconv.simulation.circuit import CircuitConstants
 from sleepconv.sleep.circuit import paper_circuit_rate, run_circuit
-from sleepconv.sleep.distributed import share_
+from sleepconv.sleep.distributed import check_placements, share_
 from sleepconv.sleep.hebbian import LayerReport, Rate, Settings, sleep_alone, sleep_layer_by_layer
 from sleepconv.sleep.interrupts import undisturbed
 from sleepconv.sleep.layers import sleeping_layers
@@ -68,6 +68,7 @@ class Instant(_OnAnything):
     def sleep_(self, layers: Mapping[str, nn.Module], model: nn.Module) -> None:
         """Share in all these layers. An interrupt from the keyboard waits until all have shared: a few milliseconds."""
         check_something_to_share(layers)
+        check_placements(layers)
         with undisturbed():
             for layer in layers.values():
                 share_(layer.weight, layer.grids)  # type: ignore[arg-type]

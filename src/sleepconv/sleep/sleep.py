@@ -168,12 +168,12 @@ class Sleep:
         self.steps, self._count, self.last_sleep = (state[key] for key in STATE)
 
     def _share(self, layers: dict[str, nn.Module], optimizer: Optimizer | None) -> None:
+        model = unwrapped(self.model)
         if isinstance(self.rule, Instant):
-            self.rule.sleep_(layers, unwrapped(self.model))
+            self.rule.sleep_(layers, model)
         else:
-            model = unwrapped(self.model)
-            with gathered(layers, model) as whole:
-                self.rule.sleep_(whole, model)
+            with gathered(layers, model):
+                self.rule.sleep_(layers, model)
             agree_(layers, self.model)
         if self.share_moments and optimizer is not None:
             with undisturbed():
