@@ -23,7 +23,8 @@ class Sleep:
     """Let a model sleep every so many optimizer steps: its locally connected layers then share their weights.
 
     One line in a training loop, ``Sleep(model, every=10).attach(optimizer)``, or call ``step()`` yourself. Steps are
-    counted over the whole run, and the layers are looked for afresh at each sleep.
+    counted over the whole run, those that a ``GradScaler`` skips are not, and the layers are looked for afresh at each
+    sleep.
 
     On several processes all must sleep at the same steps. Build it after ``fully_shard`` (FSDP2), or of the DDP model
     (whose first process's weights then count after a rule with random patterns), and with ``before_evaluation`` let
@@ -190,7 +191,9 @@ class Sleep:
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
         reshard_(self.model)
         _check_held(self.layers, optimizer)
-        self._count_step()
+        # A fused optimizer is called, and does nothing, where a GradScaler found infinite gradients.
+        if not getattr(optimizer, "found_inf", None):
+            self._count_step()
 
     def _count_step(self) -> SleepRecord | None:
         self.steps += 1
