@@ -57,7 +57,7 @@ def draw(folders: Sequence[RunFolder], out: Path) -> list[Path]:
             axes[1, column].set_xlabel("steps")
         for row in axes:
             row[0].set_ylabel(r"$-\log\,\mathrm{SNR}_w$")
-        mark_agreement(axes[0, 0], floor)
+            mark_agreement(row[0], floor)
         _write_caption(figure, CAPTION.format(steps=CLOSE_UP, sources=_sources(shown)))
         paths = save(figure, out / "figure-6")
         pyplot.close(figure)
