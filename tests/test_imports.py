@@ -15,6 +15,7 @@ ORDER = [
     "data",
     "training",
     "recipes",
+    "sweep",
     "paper",
     "brain",
     "bench",

@@ -13,7 +13,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         return options.run(options) or 0
-    except (ValueError, TypeError, OSError, RuntimeError) as error:
+    except (ValueError, TypeError, OSError, RuntimeError, ImportError) as error:
         if options.debug:
             raise
         print(f"sleepconv: {error}", file=sys.stderr)
@@ -32,6 +32,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_bench(verbs)
     _add_figure(verbs)
     _add_data(verbs)
+    _add_list(verbs)
+    _add_sweep(verbs)
+    _add_table(verbs)
     _add_report(verbs)
     _add_demo(verbs)
     return parser
@@ -52,13 +55,15 @@ def _bench(options: argparse.Namespace) -> int:
 
 
 def _add_figure(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    verb = verbs.add_parser("figure", help="draw a figure of the paper from its record, simulated if need be")
+    verb = verbs.add_parser(
+        "figure",
+        help="draw a figure of the paper from its record, simulated if need be",
+        epilog="example: sleepconv figure 4a --out figures",
+    )
     verb.add_argument("name", choices=["4a", "4b", "5a", "5b", "4-noise", "6"], help="which figure")
     verb.add_argument("--out", metavar="DIR", default=".", help="where records and figures go (default: here)")
     verb.add_argument("--seed", type=int, default=0, metavar="N", help="of the simulation (default: 0)")
-    verb.add_argument(
-        "--runs", metavar="DIR", nargs="+", default=["runs", "results"], help="of figure 6: where its runs are"
-    )
+    verb.add_argument("--runs", metavar="DIR", nargs="+", help="of figure 6: its records (default: results and runs)")
     verb.set_defaults(run=_figure)
 
 
@@ -78,9 +83,10 @@ def _figure(options: argparse.Namespace) -> int:
 
 def _snr_figure(options: argparse.Namespace) -> int:
     from sleepconv.paper import snr_figure
+    from sleepconv.recipes.records import DEFAULT_RUNS
     from sleepconv.training import find_runs
 
-    for path in snr_figure.draw(find_runs(*options.runs), Path(options.out)):
+    for path in snr_figure.draw(find_runs(*(options.runs or DEFAULT_RUNS)), Path(options.out)):
         print(path)
     return 0
 
@@ -154,6 +160,95 @@ def _data_bench(options: argparse.Namespace) -> int:
     result = bench.run(options.data_dir)
     print(json.dumps(result) if options.json else bench.as_text(result))
     return 0
+
+
+def _add_list(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    verb = verbs.add_parser(
+        "list",
+        help="all recipes: the paper's number, cost on this machine, records",
+        epilog="example: sleepconv list --dataset cifar10",
+    )
+    verb.add_argument("--dataset", metavar="NAME", help="only the recipes of this dataset")
+    verb.add_argument("--runs", metavar="DIR", nargs="+", help="where records lie (default: results and runs)")
+    verb.add_argument("--json", action="store_true", help="the list for a script")
+    verb.set_defaults(run=_list)
+
+
+def _list(options: argparse.Namespace) -> int:
+    from sleepconv.paper import listing
+    from sleepconv.recipes.records import DEFAULT_RUNS, read_records
+
+    records = read_records(options.runs or DEFAULT_RUNS)
+    entries = listing.overview(records, options.dataset)
+    print(json.dumps(entries) if options.json else listing.as_text(entries))
+    _print_to_stderr(records.left_out)
+    return 0
+
+
+def _add_sweep(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    verb = verbs.add_parser(
+        "sweep",
+        help="train what is missing of a table, a grid search or some recipes",
+        description="Train what is missing and skip what is done; a worker that dies is started again. NAME is table1 "
+        "to table13, a recipe, or RECIPE_grid for the search of its rates on the validation split.",
+        epilog="example: sleepconv sweep table1 --dataset cifar10 --seeds 5 --scale 0.1",
+    )
+    verb.add_argument("names", metavar="NAME", nargs="+", help="what to train")
+    verb.add_argument("--dataset", metavar="NAME", help="only this one of a table's datasets")
+    verb.add_argument("--seeds", type=int, default=1, metavar="N", help="runs of each, from seed 0 on (default: 1)")
+    verb.add_argument("--scale", type=float, default=1.0, metavar="S", help="fraction of the epochs (default: 1)")
+    verb.add_argument("--runs", metavar="DIR", default="runs", help="where the run folders go (default: runs)")
+    verb.add_argument("--data-dir", metavar="DIR", help="where data lie (default: $SLEEPCONV_DATA)")
+    verb.add_argument("--jobs", type=int, default=1, metavar="J", help="runs at a time on this machine (default: 1)")
+    verb.add_argument("--threads", type=int, metavar="T", help="of each run (default: the cores divided by J)")
+    verb.add_argument("--ray", metavar="ADDRESS", help="train on this Ray cluster; needs sleepconv[ray]")
+    verb.add_argument("--dry-run", action="store_true", help="only show what would be trained")
+    verb.set_defaults(run=_sweep)
+
+
+def _sweep(options: argparse.Namespace) -> int:
+    from sleepconv.sweep import command
+
+    chosen = vars(options)
+    return command.run(**{name: chosen[name] for name in command.OPTIONS}, say=lambda line: print(line, flush=True))
+
+
+def _add_table(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    verb = verbs.add_parser(
+        "table",
+        help="a table of the paper from records: ours beside the paper's",
+        description="Tables 1, 2, 4-6 and 13 (accuracy), 7-9 (max - min over seeds), 10-12 (hyperparameters). A scale "
+        "is a table of its own; what is missing is shown as a dash.",
+        epilog="example: sleepconv table 1 --dataset cifar10 --format markdown",
+    )
+    verb.add_argument("number", type=int, metavar="N", help="its number in the paper")
+    verb.add_argument("--dataset", metavar="NAME", help="only this one")
+    verb.add_argument("--runs", metavar="DIR", nargs="+", help="where records lie (default: results and runs)")
+    verb.add_argument("--scale", type=float, metavar="S", help="only records of this scale (default: each scale found)")
+    verb.add_argument("--format", choices=["text", "markdown", "latex", "csv"], default="text", help="default: text")
+    verb.add_argument("--json", action="store_true", help="the numbers for a script")
+    verb.add_argument("--out", metavar="FILE", help="write it there instead of printing it")
+    verb.set_defaults(run=_table)
+
+
+def _table(options: argparse.Namespace) -> int:
+    from sleepconv.data.locations import write_atomically
+    from sleepconv.paper import tables
+    from sleepconv.recipes.records import DEFAULT_RUNS
+
+    chosen = {"dataset": options.dataset, "scale": options.scale}
+    blocks, left_out = tables.blocks(options.number, options.runs or DEFAULT_RUNS, **chosen)
+    text = json.dumps([b.as_dict() for b in blocks]) + "\n" if options.json else tables.rendered(blocks, options.format)
+    if options.out:
+        write_atomically(Path(options.out), text)
+    print(options.out or text.rstrip("\n"))
+    _print_to_stderr(left_out)
+    return 0
+
+
+def _print_to_stderr(lines: Sequence[str]) -> None:
+    for line in lines:
+        print(f"sleepconv: {line}", file=sys.stderr)
 
 
 def _add_report(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

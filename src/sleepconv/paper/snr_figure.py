@@ -27,12 +27,12 @@ CAPTION = (
 
 
 def find_runs_of_figure(folders: Sequence[RunFolder]) -> list[RunFolder | None]:
-    """For each learning rate the run to show: of the largest scale, and of those the one with the least seed."""
+    """For each learning rate the run to show: measured at every step if there is one, of the largest scale, least seed."""
     known = [(folder, folder.recipe()) for folder in folders]
     return [
         min(
             ((folder, run) for folder, run in known if _belongs(run, rate)),
-            key=lambda found: (-found[1].scale, found[1].seed, found[1].tuning),
+            key=lambda found: (found[1].snr_every != 1, -found[1].scale, found[1].seed, found[1].tuning),
             default=(None, None),
         )[0]
         for rate in LEARNING_RATES

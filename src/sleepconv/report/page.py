@@ -46,8 +46,11 @@ def write_report(
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.draft")
-    draft.write_text(page, encoding="utf-8")
-    return draft.replace(path)
+    try:
+        draft.write_text(page, encoding="utf-8")
+        return draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def _sections(groups: Sequence[Group], data_dir: StrPath | None) -> list[str]:

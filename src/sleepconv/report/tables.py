@@ -42,7 +42,16 @@ def recipes_table(groups: Sequence[Group]) -> str:
 
 def accuracy_table(groups: Sequence[Group]) -> str:
     """Mean and spread over the seeds; a run that has not ended says how far it is."""
-    head = ["recipe", "top‑1,\u00a0%", "max\u00a0−\u00a0min", "top‑5,\u00a0%", "set", "runs", "steps since sleep", "minutes a run"]
+    head = [
+        "recipe",
+        "top‑1,\u00a0%",
+        "max\u00a0−\u00a0min",
+        "top‑5,\u00a0%",
+        "set",
+        "runs",
+        "steps since sleep",
+        "minutes a run",
+    ]
     return html_table(head, [[group.label, *_accuracy(group.folders)] for group in groups])
 
 

@@ -39,9 +39,7 @@ class Learner:
             self.model.parameters(), lr=run.learning_rate, weight_decay=run.weight_decay, fused=fused
         )
         self.sleep = build_sleep(run, self.model)
-        self.layers: dict[str, nn.Module] = {
-            n: m for n, m in bare(self.model).named_modules() if isinstance(m, SleepingLayer)
-        }
+        self.layers = {n: m for n, m in bare(self.model).named_modules() if isinstance(m, SleepingLayer)}
         self.step = 0
         self.start_epoch()
 
