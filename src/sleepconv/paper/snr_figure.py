@@ -27,7 +27,7 @@ CAPTION = (
 
 
 def find_runs_of_figure(folders: Sequence[RunFolder]) -> list[RunFolder | None]:
-    """For each learning rate the run to show: measured at every step if there is one, of the largest scale, least seed."""
+    """For each learning rate the run to show: best measured at every step, of the largest scale, of the least seed."""
     known = [(folder, folder.recipe()) for folder in folders]
     return [
         min(
@@ -68,6 +68,7 @@ def _belongs(run: Run, learning_rate: float) -> bool:
     return (
         run.dataset == "cifar10"
         and run.connectivity == "local"
+        and run.sleep_rule == "instant"
         and run.sleep_every == SLEEP_EVERY
         and isclose(run.learning_rate, learning_rate)
     )

@@ -18,10 +18,7 @@ def html_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     1
     """
     top = "".join(f'<th scope="col">{escape(text)}</th>' for text in head)
-    body = "\n".join(
-        f'<tr><th scope="row">{escape(name).replace("_", "_<wbr>")}</th>{"".join(f"<td>{escape(text)}</td>" for text in cells)}</tr>'
-        for name, *cells in rows
-    )
+    body = "\n".join(f"<tr>{_breakable(name)}{''.join(map(_cell, cells))}</tr>" for name, *cells in rows)
     return f'<div class="wide"><table>\n<thead><tr>{top}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table></div>'
 
 
@@ -64,6 +61,15 @@ def environment_table(groups: Sequence[Group]) -> str:
     unknown = len(folders) - len(found)
     remark = f"<p>{MISSING} for {unknown} of {len(folders)} runs, which have no record of it.</p>" if unknown else ""
     return (html_table(["", "value"], rows) if rows else "") + remark
+
+
+def _breakable(name: str) -> str:
+    """The name of a row, which may continue on the next line after an underscore."""
+    return f'<th scope="row">{escape(name).replace("_", "_<wbr>")}</th>'
+
+
+def _cell(text: str) -> str:
+    return f"<td>{escape(text)}</td>"
 
 
 def _accuracy(folders: Sequence[RunFolder]) -> list[str]:
