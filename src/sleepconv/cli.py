@@ -99,13 +99,15 @@ def _bench(options: argparse.Namespace) -> int:
 
 
 def _add_figure(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    verb = verbs.add_parser("figure", help="draw a figure of the paper from its record, simulated if need be")
+    verb = verbs.add_parser(
+        "figure",
+        help="draw a figure of the paper from its record, simulated if need be",
+        epilog="example: sleepconv figure 4a --out figures",
+    )
     verb.add_argument("name", choices=["4a", "4b", "5a", "5b", "4-noise", "6"], help="which figure")
     verb.add_argument("--out", metavar="DIR", default=".", help="where records and figures go (default: here)")
     verb.add_argument("--seed", type=int, default=0, metavar="N", help="of the simulation (default: 0)")
-    verb.add_argument(
-        "--runs", metavar="DIR", nargs="+", default=["runs", "results"], help="of figure 6: where its runs are"
-    )
+    verb.add_argument("--runs", metavar="DIR", nargs="+", help="of figure 6: its records (default: results and runs)")
     verb.set_defaults(run=_figure)
 
 
@@ -125,9 +127,10 @@ def _figure(options: argparse.Namespace) -> int:
 
 def _snr_figure(options: argparse.Namespace) -> int:
     from sleepconv.paper import snr_figure
+    from sleepconv.recipes.records import DEFAULT_RUNS
     from sleepconv.training import find_runs
 
-    for path in snr_figure.draw(find_runs(*options.runs), Path(options.out)):
+    for path in snr_figure.draw(find_runs(*(options.runs or DEFAULT_RUNS)), Path(options.out)):
         print(path)
     return 0
 

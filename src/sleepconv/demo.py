@@ -8,7 +8,6 @@ theory names, 12 pixels away, and to no others.
 from __future__ import annotations
 
 import multiprocessing
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
@@ -32,6 +31,7 @@ from sleepconv.paper.visual_field import (
 )
 from sleepconv.report import write_report
 from sleepconv.report.tables import html_table
+from sleepconv.sweep.workers import available_cores
 from sleepconv.training import Run, RunFolder, run_path, train
 
 NETWORKS: dict[str, dict[str, Any]] = {
@@ -156,7 +156,7 @@ def draw_maps(fields: dict[str, VisualField], out: Path) -> list[Path]:
 
 def _train_all(runs: Sequence[Run], folder: str, say: Callable[[str], object]) -> None:
     """One process per core with one thread each: the networks are too small for more."""
-    workers = min(len(runs), _cores())
+    workers = min(len(runs), available_cores())
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         waiting = [pool.submit(_train_and_test, run, folder) for run in runs]
@@ -190,10 +190,6 @@ def _field(folder: RunFolder) -> VisualField:
     field = read_visual_field(folder)
     assert field is not None
     return field
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _runs(seeds: int) -> str:

@@ -70,6 +70,12 @@ def test_runs_are_found_by_what_they_are_and_the_largest_scale_and_least_seed_is
     assert [folder and folder.path for folder in found] == [shown.path, None, None]
 
 
+def test_a_run_measured_at_every_step_is_preferred_to_a_longer_one(make_run, tmp_path):
+    make_run(5e-4, scale=2.0)
+    detailed = make_run(5e-4, name="detailed", snr_every=1)
+    assert find_runs_of_figure(find_runs(tmp_path))[0].path == detailed.path
+
+
 def test_the_command_draws_png_and_svg_and_marks_minus_infinity(make_run, tmp_path, capsys):
     for rate in LEARNING_RATES:
         make_run(rate)

@@ -27,12 +27,12 @@ CAPTION = (
 
 
 def find_runs_of_figure(folders: Sequence[RunFolder]) -> list[RunFolder | None]:
-    """For each learning rate the run to show: of the largest scale, and of those the one with the least seed."""
+    """For each learning rate the run to show: best measured at every step, of the largest scale, of the least seed."""
     known = [(folder, folder.recipe()) for folder in folders]
     return [
         min(
             ((folder, run) for folder, run in known if _belongs(run, rate)),
-            key=lambda found: (-found[1].scale, found[1].seed, found[1].tuning),
+            key=lambda found: (found[1].snr_every != 1, -found[1].scale, found[1].seed, found[1].tuning),
             default=(None, None),
         )[0]
         for rate in LEARNING_RATES
@@ -57,7 +57,7 @@ def draw(folders: Sequence[RunFolder], out: Path) -> list[Path]:
             axes[1, column].set_xlabel("steps")
         for row in axes:
             row[0].set_ylabel(r"$-\log\,\mathrm{SNR}_w$")
-        mark_agreement(axes[0, 0], floor)
+            mark_agreement(row[0], floor)
         _write_caption(figure, CAPTION.format(steps=CLOSE_UP, sources=_sources(shown)))
         paths = save(figure, out / "figure-6")
         pyplot.close(figure)
@@ -68,6 +68,7 @@ def _belongs(run: Run, learning_rate: float) -> bool:
     return (
         run.dataset == "cifar10"
         and run.connectivity == "local"
+        and run.sleep_rule == "instant"
         and run.sleep_every == SLEEP_EVERY
         and isclose(run.learning_rate, learning_rate)
     )

@@ -34,7 +34,7 @@ def filters_before_and_after_sleep(group: Group) -> str | None:
         pair = [_filters(layer), _filters(Instant()(copy.deepcopy(layer)))]
         titles = ["as trained: it had just slept" if torch.equal(*pair) else "as trained", "after a sleep"]
         caption = f"{group.label}, layer {name}, seed {folder.recipe().seed}"
-        return picture(partial(_draw_pair, filters=pair, titles=titles), caption=caption)
+        return picture(partial(_draw_pair, filters=pair, titles=titles), caption=caption, height=1.9)
     return None
 
 
@@ -56,12 +56,11 @@ def _filters(layer: Any) -> Tensor:
 
 
 def _draw_pair(axes: Axes, filters: list[Tensor], titles: list[str]) -> None:
-    """Both sets on one scale, beside each other."""
+    """Both sets beside each other, each on its own scale."""
     axes.set_axis_off()
-    mosaics = [_mosaic(part) for part in filters]
-    limit = max(float(np.nanmax(np.abs(mosaic))) for mosaic in mosaics) or 1.0
-    for left, mosaic, title in zip((0.0, 0.53), mosaics, titles, strict=True):
-        panel = axes.inset_axes((left, 0, 0.47, 1))
+    for left, part, title in zip((0.0, 0.53), filters, titles, strict=True):
+        panel, mosaic = axes.inset_axes((left, 0, 0.47, 1)), _mosaic(part)
+        limit = float(np.nanmax(np.abs(mosaic))) or 1.0
         if mosaic.ndim == 3:
             panel.pcolormesh(np.nan_to_num(mosaic / limit / 2 + 0.5, nan=1.0), antialiased=False)
         else:

@@ -46,8 +46,11 @@ def write_report(
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.draft")
-    draft.write_text(page, encoding="utf-8")
-    return draft.replace(path)
+    try:
+        draft.write_text(page, encoding="utf-8")
+        return draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def _sections(groups: Sequence[Group], data_dir: StrPath | None) -> list[str]:
@@ -65,7 +68,8 @@ def _sections(groups: Sequence[Group], data_dir: StrPath | None) -> list[str]:
         _section(
             "Filters before and after sleep",
             "<p>Each row is a channel, each column one of the neurons of a grid, along the middle of the visual "
-            "field. A sleep gives them all the mean filter.</p>"
+            "field. A sleep gives them all the mean filter, which is smaller where they differed: each half has its "
+            "own scale of colours.</p>"
             + _pictures([figure for one in groups if (figure := filters_before_and_after_sleep(one)) is not None]),
         ),
         _section(

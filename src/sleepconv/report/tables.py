@@ -18,10 +18,7 @@ def html_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     1
     """
     top = "".join(f'<th scope="col">{escape(text)}</th>' for text in head)
-    body = "\n".join(
-        f'<tr><th scope="row">{escape(name)}</th>{"".join(f"<td>{escape(text)}</td>" for text in cells)}</tr>'
-        for name, *cells in rows
-    )
+    body = "\n".join(f"<tr>{_breakable(name)}{''.join(map(_cell, cells))}</tr>" for name, *cells in rows)
     return f'<div class="wide"><table>\n<thead><tr>{top}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table></div>'
 
 
@@ -42,21 +39,37 @@ def recipes_table(groups: Sequence[Group]) -> str:
 
 def accuracy_table(groups: Sequence[Group]) -> str:
     """Mean and spread over the seeds; a run that has not ended says how far it is."""
-    head = ["recipe", "top-1, %", "max − min", "top-5, %", "set", "runs", "steps since sleep", "minutes a run"]
+    head = [
+        "recipe",
+        "top‑1,\u00a0%",
+        "max\u00a0−\u00a0min",
+        "top‑5,\u00a0%",
+        "set",
+        "runs",
+        "steps since sleep",
+        "minutes a run",
+    ]
     return html_table(head, [[group.label, *_accuracy(group.folders)] for group in groups])
 
 
 def environment_table(groups: Sequence[Group]) -> str:
     """What the runs were computed with; several values of one kind are all listed."""
-    found = [folder.environment() or {} for group in groups for folder in group.folders]
+    folders = [folder for group in groups for folder in group.folders]
+    found = [environment for folder in folders if (environment := folder.environment()) is not None]
     names = list(dict.fromkeys(name for environment in found for name in environment))
-    if not names:
-        return f"<p>{MISSING}</p>"
-    rows = []
-    for name in names:
-        values = dict.fromkeys(as_text(environment.get(name)) for environment in found)
-        rows.append([_words(name), ", ".join(values)])
-    return html_table(["", "value"], rows)
+    rows = [[_words(name), ", ".join(dict.fromkeys(as_text(one.get(name)) for one in found))] for name in names]
+    unknown = len(folders) - len(found)
+    remark = f"<p>{MISSING} for {unknown} of {len(folders)} runs, which have no record of it.</p>" if unknown else ""
+    return (html_table(["", "value"], rows) if rows else "") + remark
+
+
+def _breakable(name: str) -> str:
+    """The name of a row, which may continue on the next line after an underscore."""
+    return f'<th scope="row">{escape(name).replace("_", "_<wbr>")}</th>'
+
+
+def _cell(text: str) -> str:
+    return f"<td>{escape(text)}</td>"
 
 
 def _accuracy(folders: Sequence[RunFolder]) -> list[str]:
