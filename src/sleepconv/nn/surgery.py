@@ -27,7 +27,7 @@ def own_copy(model: nn.Module, inplace: bool) -> nn.Module:
     lazy = [
         f"{name or 'the model itself'} ({type(module).__name__})"
         for name, module in model.named_modules()
-        if isinstance(module, LazyModuleMixin) and module.has_uninitialized_params()
+        if isinstance(module, LazyModuleMixin) and module.has_uninitialized_params()  # type: ignore[misc]
     ]
     if lazy:
         raise ValueError(f"{', '.join(lazy)}: sizes not known yet; run the model once, model(sample), and then convert")
