@@ -3,7 +3,7 @@ export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_FP16
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: test check setup bench clean
+.PHONY: test check setup bench demo clean
 
 test: setup  ## set up, lint, check types, run every test
 	$(BIN)/ruff check .
@@ -21,6 +21,9 @@ setup: .venv/installed
 
 bench: setup  ## speed and memory as ratios in one run
 	$(BIN)/sleepconv bench --json benchmarks/last.json --markdown benchmarks/README.md
+
+demo: setup  ## digits where no digit was ever seen: train, test, draw, report
+	$(BIN)/sleepconv demo --out demo
 
 clean:
 	rm -rf .venv build dist src/*.egg-info

@@ -19,7 +19,10 @@ ORDER = [
     "paper",
     "brain",
     "bench",
+    "report",
+    "demo",
     "cli",
+    "__main__",
 ]
 ONLY_FUNCTIONAL = "simulation"
 ROOT = Path(sleepconv.__file__).parent
