@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from sleepconv.sweep import Orders, RayTasks, jobs_for, sweep
+from sleepconv.sweep import Job, Orders, RayTasks, jobs_for, sweep
 
 ray = pytest.importorskip("ray")
-TEN_EPOCHS = 0.05
 
 
 def _free_port():
@@ -53,11 +52,11 @@ def kill_a_worker(head, folder, killed):
     killed.append(pid)
 
 
-def test_two_workers_finish_although_one_is_killed(cluster, small_cifar10, data_dir, tmp_path):
+def test_two_workers_finish_although_one_is_killed(cluster, tmp_path, small_run):
     head, address = cluster
     lines, killed = [], []
-    jobs = jobs_for(["cifar10_convolutional"], seeds=3, scale=TEN_EPOCHS, runs=tmp_path / "runs")
-    workers = RayTasks(address, Orders(1, str(data_dir), complete=False))
+    jobs = [Job(small_run.changed(seed=seed), tmp_path / f"seed-{seed}") for seed in range(3)]
+    workers = RayTasks(address, Orders(threads=1))
     assert workers.count == 2
     threading.Thread(target=kill_a_worker, args=(head, jobs[0].folder, killed), daemon=True).start()
     outcome = sweep(jobs, workers, lines.append)
@@ -70,7 +69,7 @@ def test_two_workers_finish_although_one_is_killed(cluster, small_cifar10, data_
 def test_a_run_that_fails_says_why_and_is_not_started_again(cluster, data_dir, tmp_path):
     _, address = cluster
     lines = []
-    jobs = jobs_for(["cifar100_convolutional"], seeds=1, scale=TEN_EPOCHS, runs=tmp_path / "runs")
+    jobs = jobs_for(["cifar100_convolutional"], seeds=1, scale=0.1, runs=tmp_path / "runs")
     outcome = sweep(jobs, RayTasks(address, Orders(1, str(data_dir))), lines.append)
     assert "run `sleepconv data get cifar100`" in next(iter(outcome.failed.values()))
     assert not any(line.startswith("died") for line in lines)

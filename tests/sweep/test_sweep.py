@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from sleepconv.cli import main
-from sleepconv.sweep import Orders, Processes, command, jobs_for, names_in, sweep
+from sleepconv.sweep import Job, Orders, Processes, command, jobs_for, names_in, sweep
 from sleepconv.sweep.sweep import RESTARTS
 from sleepconv.sweep.workers import JobFailedError, WorkerDiedError
+from sleepconv.training import train
 
-ONE_EPOCH, TEN_EPOCHS = 0.005, 0.05
+ONE_EPOCH = 0.005
 
 
 @pytest.fixture
@@ -50,11 +51,11 @@ def test_runs_what_is_missing_and_skips_what_is_done(run, lines, tmp_path):
     assert (tmp_path / "runs/cifar10_convolutional/scale-0.005-seed-1/summary.json").is_file()
 
 
-def test_a_killed_worker_is_started_again_and_its_run_ends_with_the_same_bits(small_cifar10, data_dir, tmp_path, lines):
+def test_a_killed_worker_is_started_again_and_its_run_ends_with_the_same_bits(tmp_path, lines, small_run):
     ends = []
-    for runs, kill in (("killed", True), ("undisturbed", False)):
-        (job,) = jobs_for(["cifar10_convolutional"], seeds=1, scale=TEN_EPOCHS, runs=tmp_path / runs)
-        workers = Processes(1, Orders(1, str(data_dir), complete=False))
+    for kill in (True, False):
+        job = Job(small_run, tmp_path / ("killed" if kill else "undisturbed"))
+        workers = Processes(1, Orders(threads=1))
         if kill:
             threading.Thread(target=_kill_after_a_checkpoint, args=(job, workers), daemon=True).start()
         assert sweep([job], workers, lines.append).complete
@@ -108,21 +109,28 @@ def test_a_worker_that_always_dies_is_given_up(tmp_path, lines):
     assert outcome.failed == {"cifar10_local scale 1 seed 0": "the worker died of SIGSEGV, 4 times"}
 
 
+SWEEP = """
+import sys
+from pathlib import Path
+from sleepconv.sweep import Job, Orders, Processes, sweep
+from sleepconv.training import Run
+
+sweep([Job(Run.from_json(sys.argv[1]), Path(sys.argv[2]))], Processes(1, Orders(threads=1)), print)
+"""
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_workers_stop_with_their_sweep_and_the_same_command_goes_on(number, run, lines, tmp_path, data_dir):
-    code = (
-        "import sys; from sleepconv.sweep import command; "
-        f"sys.exit(command.run(['cifar10_convolutional'], say=print, scale=5.0, threads=1, complete=False, "
-        f"data_dir={str(data_dir)!r}, runs={str(tmp_path / 'runs')!r}))"
-    )
-    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    (job,) = jobs_for(["cifar10_convolutional"], seeds=1, scale=5.0, runs=tmp_path / "runs")
+def test_workers_stop_with_their_sweep_and_can_go_on(number, tmp_path, small_run):
+    job = Job(small_run.changed(epochs=10_000), tmp_path / "run")
+    command = [sys.executable, "-c", SWEEP, job.run.as_json(), str(job.folder)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     wait_for(lambda: list((job.folder / "checkpoint").glob("*.safetensors")))
     (worker,) = _children(process.pid)
     process.send_signal(number)
-    process.wait()
-    wait_for(lambda: not os.path.exists(f"/proc/{worker}"))
+    assert process.wait() != 0
+    wait_for(lambda: not Path(f"/proc/{worker}").exists())
     assert job.state == "begun"
+    train(job.run, job.folder, max_steps=1, quiet=True)
 
 
 def _children(pid):
