@@ -290,12 +290,8 @@ def _add_demo(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 def _demo(options: argparse.Namespace) -> int:
     from sleepconv.demo import run_demo
 
-    demo = run_demo(
-        options.out, seeds=options.seeds, scale=options.scale, say=lambda text: print(text, file=sys.stderr)
-    )
-    if options.json:
-        print(json.dumps(demo.as_dict()))
-        return 0
-    print(f"\n{demo.table()}\n")
-    print(f"maps:   {demo.pictures[0]}\nreport: {demo.report}")
+    chosen = {"seeds": options.seeds, "scale": options.scale}
+    demo = run_demo(options.out, **chosen, say=lambda text: print(text, file=sys.stderr))
+    text = f"\n{demo.table()}\n\nmaps:   {demo.pictures[0]}\nreport: {demo.report}"
+    print(json.dumps(demo.as_dict()) if options.json else text)
     return 0
