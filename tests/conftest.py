@@ -5,6 +5,7 @@ import io
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 # Some virtual machines advertise AMX and trap on it.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
@@ -13,6 +14,9 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+
+from sleepconv.recipes import recipe
+from sleepconv.training import RunFolder, run_path
 
 
 @pytest.fixture(autouse=True)
@@ -123,3 +127,21 @@ def small_imagenet(data_dir: Path) -> Path:
             for i in range(count):
                 (images / f"{wnid}_{i}.JPEG").write_bytes(jpeg(*sizes[i], seed=i))
     return folder
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Callable[..., Path]:
+    """Write the record of a finished run of a recipe, as training leaves it, into ``runs``."""
+
+    def write(name: str, *, top1: float, top5: float = 99.0, runs: str = "runs", **changes: Any) -> Path:
+        run = changes.pop("run", None) or recipe(name, **changes)
+        folder = RunFolder(run_path(tmp_path / runs, run))
+        folder.path.mkdir(parents=True)
+        folder.claim(run)
+        environment = {"processor": "abacus", "cores": 1, "device": "cpu"}
+        summary = {"top1": top1, "top5": top5, "seconds": 60.0, "seconds_per_epoch": 3.0, "scale": run.scale}
+        folder.write_json("environment.json", environment)
+        folder.write_json("summary.json", summary | {"set": "validation" if run.tuning else "test"})
+        return folder.path
+
+    return write

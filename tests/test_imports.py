@@ -22,6 +22,7 @@ ORDER = [
     "report",
     "demo",
     "cli",
+    "__main__",
 ]
 ONLY_FUNCTIONAL = "simulation"
 ROOT = Path(sleepconv.__file__).parent

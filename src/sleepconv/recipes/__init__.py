@@ -8,7 +8,7 @@
 
 from sleepconv.recipes import cifar10, cifar100, tiny_imagenet, imagenet, controls  # isort: skip  # in the order of `list`
 from sleepconv.recipes.grids import GRIDS, grid
-from sleepconv.recipes.registry import RECIPES, about, named, recipe
+from sleepconv.recipes.registry import RECIPES, about, named, recipe, varied
 from sleepconv.recipes.rows import TABLES, datasets_of, label, table_rows
 
 __all__ = [
@@ -27,4 +27,5 @@ __all__ = [
     "recipe",
     "table_rows",
     "tiny_imagenet",
+    "varied",
 ]

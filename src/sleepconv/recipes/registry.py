@@ -1,6 +1,7 @@
 """Recipes by name. The name of a recipe is that of its function; it is set here and nowhere else."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import wraps
@@ -37,6 +38,29 @@ def recipe(name: str, **changes: Any) -> Run:
         hint = f"did you mean {near!r}?" if near else "`sleepconv list` shows them all"
         raise ValueError(f"there is no recipe {name!r}; {hint}")
     return RECIPES[name]().changed(**changes)
+
+
+def varied(recipe_name: str, settings: Sequence[str] = (), *, name: str | None = None, **changes: Any) -> Run:
+    """A recipe with settings as they are typed, FIELD=VALUE; since it is no longer that recipe, its name says so.
+
+    >>> varied("cifar10_local", ["learning_rate=1e-4", "epochs=800"]).name
+    'cifar10_local-learning_rate=1e-4-epochs=800'
+    """
+    run = recipe(recipe_name, **changes)
+    for setting in settings:
+        field, equals, text = setting.partition("=")
+        if not equals:
+            raise ValueError(f"a setting is FIELD=VALUE, like learning_rate=1e-3, not {setting!r}")
+        run = run.changed(**{field: _value(text)})
+    return run.changed(name=name or "-".join([recipe_name, *settings]))
+
+
+def _value(text: str) -> Any:
+    """A number, true, false, null or a JSON object as such; anything else as a word."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def nearest(name: str, known: list[str]) -> str | None:
