@@ -5,7 +5,7 @@ import json
 import pytest
 
 from sleepconv import cli
-from sleepconv.demo import NETWORKS, demo_run
+from sleepconv.demo import NETWORKS, demo_run, run_demo
 from sleepconv.training import find_runs
 
 
@@ -19,7 +19,7 @@ def accuracy(out):
     with pytest.MonkeyPatch.context() as patch:
         printed: list[str] = []
         patch.setattr("builtins.print", lambda *texts, file=None: printed.extend(texts if file is None else []))
-        assert cli.main(["demo", "--out", str(out), "--seeds", "1", "--scale", "0.4", "--json"]) == 0
+        assert cli.main(["demo", "--out", str(out), "--seeds", "1", "--scale", "0.33", "--json"]) == 0
     return json.loads(printed[0])
 
 
@@ -59,3 +59,12 @@ def test_the_three_networks_differ_only_in_connectivity_and_sleep():
 def test_no_seeds_are_refused(tmp_path, capsys):
     assert cli.main(["demo", "--out", str(tmp_path), "--seeds", "0"]) == 1
     assert "seeds is the number of networks of each kind" in capsys.readouterr().err
+
+
+def test_an_interrupted_demo_leaves_nothing(tmp_path):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_demo(tmp_path, seeds=1, scale=0.01, say=interrupt)
+    assert list(tmp_path.iterdir()) == []

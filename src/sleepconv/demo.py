@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import multiprocessing
 import shutil
+import signal
 import tempfile
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -115,7 +118,7 @@ def demo_run(network: str, *, seed: int = 0, scale: float = 1.0) -> Run:
     """
     name = f"demo_{network.replace(' ', '_')}"
     common: dict[str, Any] = {"dataset": "digits", "network": "three_layers", "padding": 0, "precision": "float32"}
-    schedule: dict[str, Any] = {"learning_rate": 2e-2, "batch_size": 128, "epochs": 24}
+    schedule: dict[str, Any] = {"learning_rate": 2e-2, "batch_size": 128, "epochs": 30}
     return Run(name=name, **common, **schedule, **NETWORKS[network], seed=seed, scale=scale)
 
 
@@ -156,16 +159,32 @@ def draw_maps(fields: dict[str, VisualField], out: Path) -> list[Path]:
 
 def _train_all(runs: Sequence[Run], folder: str, say: Callable[[str], object]) -> None:
     """One process per core with one thread each: the networks are too small for more."""
-    workers = min(len(runs), available_cores())
+    workers, before = min(len(runs), available_cores()), multiprocessing.active_children()
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        waiting = [pool.submit(_train_and_test, run, folder) for run in runs]
+        with _no_interrupts():
+            waiting = [pool.submit(_train_and_test, run, folder) for run in runs]
         try:
             for count, done in enumerate(as_completed(waiting), 1):
                 say(f"{count} of {len(runs)} networks trained and tested: {done.result()}")
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            for worker in set(multiprocessing.active_children()) - set(before):
+                worker.kill()
+            pool.shutdown(cancel_futures=True)
             raise
+
+
+@contextmanager
+def _no_interrupts() -> Iterator[None]:
+    """Processes started here do not hear Ctrl-C: this one does, and ends them without their tracebacks."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _train_and_test(run: Run, folder: str) -> str:

@@ -4,8 +4,10 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+import torch
 
 from sleepconv import cli
+from sleepconv.data import Images, Statistics, Task, TensorSource, Translate
 from sleepconv.report.groups import group
 from sleepconv.training import Run, find_runs, run_path, train
 from sleepconv.training.folder import RECIPE, RunFolder
@@ -123,6 +125,19 @@ def test_a_run_that_has_just_begun_shows_dashes(tmp_path):
     assert "0 of 1 ended, 0 of 200 epochs so far" in page.sections["Accuracy"]
     for name in SECTIONS[2:]:
         assert page.sections[name][-1].startswith("–")
+
+
+def test_filters_of_colour_images_are_shown_and_without_the_data_the_map_is_a_dash(tmp_path):
+    images = Images(torch.randint(256, (40, 3, 16, 16), dtype=torch.uint8), torch.arange(40) % 2, ("cat", "dog"))
+    still = Translate([0], [0], size=(16, 16), statistics=Statistics((120.0,) * 3, (60.0,) * 3))
+    task = Task("cifar10", images.classes, (3, 16, 16), TensorSource(images, still), TensorSource(images, still))
+    run = Run("colour", "cifar10", "local", 1e-2, network="three_layers", epochs=1, batch_size=20)
+    train(run, tmp_path / "runs", task=task, quiet=True)
+    options = ["--out", str(tmp_path / "report.html"), "--data-dir", str(tmp_path / "nowhere")]
+    assert cli.main(["report", str(tmp_path / "runs"), *options]) == 0
+    page = Page(tmp_path / "report.html")
+    assert {"as trained", "after a sleep"} <= set(page.sections["Filters before and after sleep"])
+    assert page.sections["Accuracy over the visual field"][-1] == "–"
 
 
 def test_runs_of_one_name_are_told_apart_by_what_differs(tmp_path):

@@ -32,7 +32,7 @@ def recipes_table(groups: Sequence[Group]) -> str:
         for group in groups
     ]
     shared = "; ".join(f"{_words(name)} {as_text(getattr(runs[0], name))}" for name in common)
-    intro = "All of them" if len(groups) > 1 else "It"
+    intro = "All of them" if len(groups) > 1 else "The recipe"
     head = ["recipe", *map(_words, differing), "seeds"]
     return f"{html_table(head, rows)}\n<p><b>{intro}:</b> {escape(shared)}.</p>"
 
