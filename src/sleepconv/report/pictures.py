@@ -84,7 +84,7 @@ def _draw_curves(axes: Axes, groups: Sequence[Group], kind: str, quantity: str) 
             epochs, values = ([line[name] for line in lines] for name in ("epoch", quantity))
             axes.plot(epochs, values, color=group.colour, lw=1.1, alpha=0.75, marker="." if len(lines) < 3 else "")
     axes.set(xlabel="epochs", xlim=(0, None))
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.locator_params(axis="x", integer=True)
     if quantity == "top1":
         axes.set_ylim(0, 101)
     else:
@@ -95,7 +95,7 @@ def _draw_sawteeth(axes: Axes, curves: dict[str, Curve]) -> None:
     floor = floor_below(curves.values())
     draw_sawtooth(axes, curves, floor=floor, marker=".")
     axes.set(xlabel="steps", ylabel="−log SNR")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.locator_params(axis="x", integer=True)
     if any(-inf in curve.values for curve in curves.values()):
         mark_agreement(axes, floor)
 
