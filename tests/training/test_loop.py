@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from sleepconv.data import Batches, load_task
+from sleepconv.data import Batches, Task, TensorSource, load_task, on_visual_field
 from sleepconv.testing import assert_convolutional
 from sleepconv.training import DivergedError, Run, RunFolder, TrainingInterrupted, evaluate, train
 from sleepconv.training.folder import METRICS
@@ -53,6 +53,14 @@ def test_snr_is_the_sawtooth_of_training_and_sleep(tmp_path: Path, small: Run):
     awake = {report["step"]: report["layers"]["layers.0.0"] for report in reports if report["when"] == "awake"}
     assert list(awake) == list(range(1, 10))
     assert awake[4] > awake[5] > awake[6]
+
+
+def test_a_layer_whose_neurons_have_nobody_to_share_with_has_no_snr(tmp_path: Path, small: Run):
+    task = load_task("digits", padding=2)
+    narrow = [TensorSource(source.images, on_visual_field(field=(12, 12))) for source in (task.train, task.evaluation)]
+    task = Task("narrow", task.classes, (1, 12, 12), *narrow)
+    train(small.changed(sleep_every=None), tmp_path, task=task, quiet=True)
+    assert list(RunFolder(tmp_path).metrics("snr")[0]["layers"]) == ["layers.0.0", "layers.1.0"]
 
 
 def test_snr_is_measured_at_sleeps_where_nothing_else_is_asked_for(tmp_path: Path, small: Run):

@@ -10,7 +10,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class TrainingInterrupted(KeyboardInterrupt):
     """The run stopped where it was asked to, and goes on when it is started again."""
 
-    def __init__(self, text: str, exit_code: int) -> None:
+    def __init__(self, text: str, exit_code: int = 130) -> None:
         super().__init__(text)
         self.exit_code = exit_code
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sleepconv.data import Task
+from sleepconv.functional.sharing import neurons_per_grid
 from sleepconv.sleep.distributed import is_distributed
 from sleepconv.sleep.layers import SleepingLayer
 from sleepconv.sleep.records import layer_snrs
@@ -38,7 +39,11 @@ class Learner:
             self.model.parameters(), lr=run.learning_rate, weight_decay=run.weight_decay, fused=fused
         )
         self.sleep = build_sleep(run, self.model)
-        self.layers = {n: m for n, m in bare(self.model).named_modules() if isinstance(m, SleepingLayer)}
+        self.layers = {
+            name: layer
+            for name, layer in bare(self.model).named_modules()
+            if isinstance(layer, SleepingLayer) and int(neurons_per_grid(layer.weight, layer.grids).max()) > 1
+        }
         self.step = 0
         self.start_epoch()
 
