@@ -219,6 +219,18 @@ def test_moments_are_shared_only_if_asked(kind, share_moments):
         assert is_convolutional(layer) == share_moments
 
 
+def test_where_the_border_stays_its_moments_stay_and_statistics_are_those_of_the_interior():
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    sleep = Sleep(model, every=1, rule=Instant(border="interior"), share_moments=True, statistics=True)
+    sleep.attach(optimizer)
+    train_step(model, optimizer)
+    assert sleep.records[0].layers["0"]["after"] == math.inf
+    moment = optimizer.state[model[0].weight]["momentum_buffer"]
+    assert torch.equal(moment[0], model[0].weight.grad[0])
+    assert torch.equal(moment[1, 1], moment[4, 7])
+
+
 def test_sharing_moments_needs_an_attached_optimizer():
     with pytest.raises(RuntimeError, match="attach"):
         Sleep(network(), every=1, share_moments=True).step()

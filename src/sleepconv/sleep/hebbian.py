@@ -190,7 +190,7 @@ def sleep_layer_by_layer(
             learnings[name][id(pool)].learn(scaled)
 
     generator = torch.Generator().manual_seed(settings.seed)
-    like = next(iter(layers.values())).pools[0].weight
+    like = next(iter(layers.values())).layer.weight
     for turn in [{name} for name in layers] if in_turn else [set(layers)]:
         awake.clear()
         awake.update(turn)
