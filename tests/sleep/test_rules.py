@@ -255,6 +255,10 @@ def test_a_network_that_slept_layer_by_layer_is_awake_again():
         (lambda: Hebbian(decay=-1.0), "0 or more"),
         (lambda: Hebbian(steps=0), "steps"),
         (lambda: Hebbian(momentum=1.2), "momentum"),
+        (lambda: Hebbian(rate=-0.1), "rate is above 0"),
+        (lambda: Hebbian(patterns_per_step=0), "patterns_per_step is 1 or more"),
+        (lambda: Hebbian()(torch.zeros(4), torch.zeros(4, dtype=torch.int64)), "none for their filters"),
+        (lambda: Hebbian()(torch.full((4, 1, 1), torch.nan), torch.zeros(4, dtype=torch.int64)), "not finite"),
         (lambda: Hebbian(inhibition=-0.5), "inhibition"),
         (lambda: Hebbian(border="none"), "border is one of all, interior"),
         (lambda: Instant(border="none"), "border is one of"),
@@ -271,3 +275,8 @@ def test_a_network_that_slept_layer_by_layer_is_awake_again():
 def test_bad_input_is_one_clear_error(make, says):
     with pytest.raises(ValueError, match=says):
         make()
+
+
+def test_rules_act_on_tensors_and_modules_only():
+    with pytest.raises(TypeError, match="not on a str"):
+        Instant()("model")

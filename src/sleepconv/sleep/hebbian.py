@@ -44,6 +44,8 @@ class PoolLearning:
         self.velocity = torch.zeros_like(pool.weight)
         # Sharing never spreads weights: twice their spread (and some room for noise) is divergence.
         size = float(self.initial.norm()) + 1e-30
+        if not isfinite(size):
+            raise ValueError("there are weights that are not finite; nothing can be learned from them")
         self.limit = 2 * self.spread() + (0.5 if settings.noise else 1e-3) * size
         self.largest = 10 * size
         self.steps, self.done = 0, False

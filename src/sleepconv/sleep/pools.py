@@ -45,6 +45,11 @@ class LayerPools:
         own = period is None or not self.kernel
         self.grids = bordered(layer, layer.grids if own else _grids_of_period(layer, period), border)
         self.period = self._pattern_period(None if own else period)
+        if layer.weight.dim() == self.grids.dim():
+            raise ValueError(
+                f"the weight of shape {tuple(layer.weight.shape)} has an axis for each of the neurons' positions, but "
+                "none for their filters; give (*positions, channels, inputs)"
+            )
         self.inputs = layer.weight[(0,) * self.grids.dim()][0].numel()
         self.pools = [self._pool(indices) for _, indices in grid_indices(self.grids)]
         self.sharing = [pool for pool in self.pools if pool.neurons > 1]

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import isinf
+from math import isfinite
 from typing import Any
 
 from torch import nn
@@ -28,9 +28,9 @@ class SleepRecord:
     layers: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """The record as JSON can hold it: an infinite SNR, of weights that agree, becomes the string "inf"."""
+        """The record as JSON can hold it: an infinite SNR, of weights that agree, becomes the string "inf" (or "nan")."""
         layers = {
-            name: {when: "inf" if isinf(snr) else snr for when, snr in snrs.items()}
+            name: {when: snr if isfinite(snr) else str(snr) for when, snr in snrs.items()}
             for name, snrs in self.layers.items()
         }
         return {"step": self.step, "layers": layers}

@@ -40,8 +40,10 @@ class _OnAnything:
                 raise ValueError("a bare tensor does not know its grids; give them, as from lateral_grids")
             layer = _BareLayer(target, grids)
             self.sleep_({"the tensor": layer}, layer)
-        else:
+        elif isinstance(target, nn.Module):
             self.sleep_(sleeping_layers(target), target)
+        else:
+            raise TypeError(f"a rule acts on a tensor, a layer or a model, not on a {type(target).__name__}")
         return target
 
     def sleep_(self, layers: Mapping[str, nn.Module], model: nn.Module) -> None:
@@ -141,6 +143,10 @@ class Hebbian(_OnAnything):
             raise ValueError(f"patterns is one of {', '.join(KINDS)}, not {self.patterns!r}")
         if self.decay < 0 or self.noise < 0 or self.steps < 1:
             raise ValueError(f"decay={self.decay} and noise={self.noise} are 0 or more, steps={self.steps} 1 or more")
+        if self.patterns_per_step is not None and self.patterns_per_step < 1:
+            raise ValueError(f"patterns_per_step is 1 or more, not {self.patterns_per_step}")
+        if self.rate is not None and not callable(self.rate) and not self.rate > 0:
+            raise ValueError(f"rate is above 0, or a function of the step, not {self.rate}")
         _check_momentum_and_inhibition(self.momentum, self.inhibition)
         check_border(self.border)
         if self.decay == 0 and self.noise > 0:
