@@ -6,31 +6,31 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sleepconv.functional.locally_connected import padding_sides
 from sleepconv.functional.sharing import grid_indices
 from sleepconv.nn.locally_connected import LocallyConnected
 from sleepconv.sleep.distributed import whole_weight
-from sleepconv.sleep.layers import sleeping_layers
+from sleepconv.sleep.layers import Border, sharing_grids, sleeping_layers
 
 Shift = tuple[int, ...]
 
 
 @torch.no_grad()
-def assert_convolutional(model: nn.Module, *, tolerance: float = 1e-6) -> None:
+def assert_convolutional(model: nn.Module, *, tolerance: float = 1e-6, border: Border = "all") -> None:
     """Raise an AssertionError unless, in every locally connected layer, the filters of each grid agree.
 
     Args:
         model: a model or a layer.
         tolerance: how far two filters of a grid may differ, relative to the largest weight of the layer.
+        border: "all", or "interior" to look only at neurons that see no padding.
 
     >>> import sleepconv
     >>> layer = sleepconv.nn.LocallyConnected2d(1, 4, 3, input_size=9)
     >>> assert_convolutional(sleepconv.sleep.Instant()(layer))
     """
     for name, layer in sleeping_layers(model).items():
-        weight, grids = whole_weight(layer), layer.grids
+        weight, grids = whole_weight(layer), sharing_grids(layer, border)
         scale = float(weight.abs().amax())
-        grid, neuron, difference = max(_differences(weight, grids), key=lambda found: found[2])  # type: ignore
+        grid, neuron, difference = max(_differences(weight, grids), key=lambda found: found[2])
         if not difference <= tolerance * scale:
             raise AssertionError(
                 f"layer {name!r} is not convolutional: in grid {grid} the filter of neuron {neuron} differs from the "
@@ -119,10 +119,8 @@ def _along(axis: int, shift: int, axes: int) -> Shift:
 
 def _interior(layer: LocallyConnected, axis: int) -> tuple[int, int]:
     """The first and the last neuron along an axis whose windows do not touch the padding."""
-    left = padding_sides(layer.padding, layer.kernel_size, layer.stride, layer.dilation)[axis][0]
-    stride, extent = layer.stride[axis], (layer.kernel_size[axis] - 1) * layer.dilation[axis]
-    last = (layer.input_size[axis] - 1 - extent + left) // stride
-    return -(-left // stride), min(last, layer.output_size[axis] - 1)
+    neurons = layer.interior[axis]
+    return neurons.start, neurons.stop - 1
 
 
 def _neurons_moved(layer: LocallyConnected, shift: Shift) -> Shift:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from sleepconv.functional import lateral_grids
+from sleepconv.functional import interior_neurons, lateral_grids, leave_border_alone, output_size
 
 
 @pytest.mark.parametrize("stride", [1, 2])
@@ -51,3 +51,34 @@ def test_works_along_one_two_and_three_axes_with_a_period_each():
 def test_impossible_sizes_are_refused(arguments):
     with pytest.raises(ValueError, match="number"):
         lateral_grids(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding", "dilation"),
+    [
+        (3, 1, 1, 1),
+        (3, 2, 1, 1),
+        (5, 1, "same", 1),
+        (4, 1, "same", 1),
+        (3, 1, 2, 2),
+        (3, 4, 5, 1),
+        (1, 2, 1, 1),
+        (3, 1, 0, 1),
+    ],
+)
+@pytest.mark.parametrize("size", [4, 9, 10])
+def test_the_interior_is_the_neurons_whose_windows_lie_inside_of_the_image(size, kernel, stride, padding, dilation):
+    geometry = {"stride": stride, "padding": padding, "dilation": dilation}
+    before = dilation * (kernel - 1) // 2 if padding == "same" else padding
+    starts = [i * stride - before for i in range(output_size((size,), kernel, **geometry)[0])]
+    inside = [i for i, start in enumerate(starts) if start >= 0 and start + dilation * (kernel - 1) < size]
+    (interior,) = interior_neurons((size,), kernel, **geometry)
+    assert list(range(len(starts))[interior]) == inside
+
+
+def test_neurons_of_the_border_share_with_no_other_and_those_of_the_interior_as_before():
+    grids = lateral_grids((7, 8), 3)
+    alone = leave_border_alone(grids, (slice(1, 6), slice(2, 8)))
+    assert torch.equal(alone[1:6, 2:], grids[1:6, 2:])
+    counts = alone.flatten().bincount()
+    assert counts[9:].tolist() == [1] * (56 - 30)

@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from sleepconv.functional import grid_sums, hebbian_step_, lateral_grids, set_grids_, share_weights_
+from sleepconv.functional import grid_sums, hebbian_step_, lateral_grids, leave_border_alone, set_grids_, share_weights_
+from sleepconv.functional.sharing import grid_indices
 
 LATTICES = [
     lateral_grids((7,), 3),
@@ -14,6 +15,8 @@ IRREGULAR = [
     torch.tensor([0, 0, 1, 0, 1]),
     torch.tensor([[0, 1, 1], [1, 0, 0]]),
     torch.tensor([5, 2, 5, 2, 2]),
+    leave_border_alone(lateral_grids((9, 10), 3), (slice(1, 8), slice(2, 10))),
+    leave_border_alone(lateral_grids((5, 6, 7), 2), (slice(1, 4), slice(1, 5), slice(0, 7))),
 ]
 
 
@@ -62,6 +65,21 @@ def test_parts_of_a_layer_add_up_to_the_whole():
     parts = [grid_sums(weight[rows], grids[rows], number=9) for rows in (slice(0, 2), slice(2, 8))]
     torch.testing.assert_close(parts[0][0] + parts[1][0], whole)
     assert torch.equal(parts[0][1] + parts[1][1], neurons)
+
+
+@pytest.mark.parametrize("grids", LATTICES + IRREGULAR, ids=lambda grids: str(tuple(grids.shape)))
+def test_indices_reach_each_neuron_of_a_grid_once_in_the_order_of_memory(grids):
+    places = torch.arange(grids.numel()).reshape(grids.shape)
+    for number, indices in grid_indices(grids):
+        reached = torch.cat([places[index].flatten() for index in indices])
+        assert torch.equal(reached, places[grids == number])
+
+
+def test_each_grid_of_a_layer_whose_border_stays_has_one_strided_index():
+    grids = leave_border_alone(lateral_grids((9, 10), 3), (slice(1, 8), slice(2, 10)))
+    indices = dict(grid_indices(grids))
+    assert all(len(index) == 1 for index in indices.values())
+    assert indices[0] == [(slice(3, 7, 3), slice(3, 10, 3))]
 
 
 def test_setting_grids_writes_each_grid_its_filter():

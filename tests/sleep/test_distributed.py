@@ -154,6 +154,7 @@ RUNS = {
     "fsdp-moments": (SHARDS, {"share_moments": True, "before_evaluation": True}),
     "ddp-rule": (REPLICAS, {"rule": Noisy()}),
     "fsdp-rule": (SHARDS, {"rule": Noisy()}),
+    "fsdp-border": (SHARDS, {"rule": Instant(border="interior"), "share_moments": True}),
     "ddp-layers": (REPLICAS, {"rule": LAYER_BY_LAYER}),
     "fsdp-layers": (SHARDS, {"rule": LAYER_BY_LAYER, "before_evaluation": True}),
 }

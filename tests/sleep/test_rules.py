@@ -1,18 +1,21 @@
 """The rules on tensors, layers and models."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
 
 import sleepconv
-from sleepconv.functional import lateral_grids, weight_snr
+from sleepconv.functional import lateral_grids, share_weights_, weight_snr
 from sleepconv.nn import LocallyConnected1d, LocallyConnected2d
 from sleepconv.simulation.theory import fixed_point
 from sleepconv.sleep import Circuit, DivergenceError, Hebbian, Instant
+from sleepconv.testing import assert_convolutional
 
 LAYERS = {
     "plain": lambda: LocallyConnected2d(4, 6, 3, input_size=10, padding=1),
-    "grouped": lambda: LocallyConnected2d(4, 6, (3, 2), input_size=(9, 8), groups=2),
+    "grouped": lambda: LocallyConnected2d(4, 6, (3, 2), input_size=(9, 8), padding=1, groups=2),
 }
 
 
@@ -104,6 +107,83 @@ def test_networks_without_one_period_are_refused_with_their_layers_and_an_altern
         Hebbian(patterns="layer_by_layer")(strided)
 
 
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Instant(border="interior"),
+        Hebbian(decay=1e-6, steps=200, border="interior"),
+        Hebbian(decay=1e-6, steps=200, patterns="independent", border="interior"),
+        Hebbian(decay=1e-6, steps=200, patterns="layer_by_layer", border="interior"),
+    ],
+)
+@pytest.mark.parametrize("name", LAYERS)
+def test_with_border_interior_the_border_stays_and_the_interior_shares_its_own_mean(rule, name):
+    layer = LAYERS[name]()
+    if name != "plain" and getattr(rule, "patterns", "") == "layer_by_layer":
+        pytest.skip("filters of two sizes have no common period")
+    expected = layer.weight.detach().clone()
+    share_weights_(expected[layer.interior], layer.grids[layer.interior])
+    rule(layer)
+    torch.testing.assert_close(layer.weight.detach(), expected, rtol=0, atol=1e-4 * float(expected.abs().max()))
+    border = torch.ones(layer.output_size, dtype=torch.bool)
+    border[layer.interior] = False
+    assert torch.equal(layer.weight[border], expected[border])
+    assert_convolutional(layer, border="interior", tolerance=1e-3)
+
+
+def test_the_circuit_leaves_the_border_too():
+    layer = LAYERS["plain"]()
+    before, within = layer.weight.detach().clone(), layer.interior
+    snr = weight_snr(before[within], layer.grids[within])
+    Circuit(presentations=200, border="interior")(layer)
+    assert torch.equal(layer.weight[0], before[0])
+    assert weight_snr(layer.weight[within], layer.grids[within]) > snr
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("patterns", ["one_grid", "independent", "layer_by_layer"])
+def test_half_precision_weights_learn_in_single_precision(dtype, patterns):
+    layer = LAYERS["plain"]().to(dtype)
+    wide = LAYERS["plain"]()
+    wide.load_state_dict(layer.state_dict())
+    for each in (layer, wide):
+        Hebbian(decay=0.1, patterns=patterns, steps=100)(each)
+    assert torch.equal(layer.weight, wide.weight.to(dtype))
+
+
+def test_sleep_under_autocast_learns_in_the_weights_precision():
+    layer = LAYERS["plain"]()
+    other = copy.deepcopy(layer)
+    Hebbian(decay=0.1, patterns="independent", steps=20)(layer)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        Hebbian(decay=0.1, patterns="independent", steps=20)(other)
+    assert torch.equal(layer.weight, other.weight)
+
+
+@pytest.mark.parametrize("pooling", [nn.MaxPool2d(3), nn.MaxPool2d(3, stride=2), nn.AvgPool2d(6, stride=1)])
+def test_pooling_that_loses_the_pattern_is_refused_with_the_layer_that_misses_it(pooling):
+    kept = nn.Sequential(nn.Conv2d(1, 3, 5, padding=2), pooling, nn.Conv2d(3, 3, 3, padding=1))
+    model = sleepconv.to_locally_connected(kept, torch.zeros(1, 1, 24, 24), keep_first=1)
+    with pytest.raises(ValueError, match="reach layer '2' do not vary with the period 3"):
+        Hebbian(patterns="layer_by_layer", image_shape=(1, 24, 24))(model)
+
+
+def test_patterns_pass_kept_convolutions_and_pooling_that_keeps_the_period():
+    kept = nn.Sequential(nn.Conv2d(9, 9, 5, padding=2), nn.MaxPool2d(2), nn.Conv2d(9, 3, 3, padding=1))
+    model = sleepconv.to_locally_connected(kept, torch.zeros(1, 9, 24, 24), keep_first=1)
+    rule = Hebbian(patterns="layer_by_layer", image_shape=(9, 24, 24), decay=1e-6, steps=300, patterns_per_step=200)
+    rule(model)
+    assert rule.reports["2"].negative_log_snr < -4
+
+
+@pytest.mark.parametrize("image_shape", [None, (3, 20, 20)])
+def test_images_of_another_size_than_the_network_takes_are_refused(image_shape):
+    kept = nn.Sequential(nn.Conv2d(3, 3, 3, padding=1), nn.MaxPool2d(2), nn.Conv2d(3, 3, 3))
+    model = sleepconv.to_locally_connected(kept, torch.zeros(1, 3, 24, 24), keep_first=1)
+    with pytest.raises(ValueError, match=r"takes inputs of size \(12, 12\).*give image_shape"):
+        Hebbian(patterns="layer_by_layer", image_shape=image_shape)(model)
+
+
 def unchanged_after(rule, error, says=None):
     layer = LAYERS["plain"]()
     before = layer.weight.detach().clone()
@@ -175,7 +255,15 @@ def test_a_network_that_slept_layer_by_layer_is_awake_again():
         (lambda: Hebbian(decay=-1.0), "0 or more"),
         (lambda: Hebbian(steps=0), "steps"),
         (lambda: Hebbian(momentum=1.2), "momentum"),
+        (lambda: Hebbian(rate=-0.1), "rate is above 0"),
+        (lambda: Hebbian(patterns_per_step=0), "patterns_per_step is 1 or more"),
+        (lambda: Hebbian()(torch.zeros(4), torch.zeros(4, dtype=torch.int64)), "none for their filters"),
+        (lambda: Hebbian()(torch.full((4, 1, 1), torch.nan), torch.zeros(4, dtype=torch.int64)), "not finite"),
         (lambda: Hebbian(inhibition=-0.5), "inhibition"),
+        (lambda: Hebbian(border="none"), "border is one of all, interior"),
+        (lambda: Instant(border="none"), "border is one of"),
+        (lambda: Circuit(border="none"), "border is one of"),
+        (lambda: Instant("interior")(LocallyConnected2d(1, 1, 3, input_size=5, padding=1)), "in the interior"),
         (lambda: Circuit(presentations=0), "presentations"),
         (lambda: Circuit(decay=-1.0), "decay"),
         (lambda: Instant()(torch.zeros(3, 1)), "does not know its grids"),
@@ -187,3 +275,8 @@ def test_a_network_that_slept_layer_by_layer_is_awake_again():
 def test_bad_input_is_one_clear_error(make, says):
     with pytest.raises(ValueError, match=says):
         make()
+
+
+def test_rules_act_on_tensors_and_modules_only():
+    with pytest.raises(TypeError, match="not on a str"):
+        Instant()("model")

@@ -204,6 +204,13 @@ def test_statistics_hold_the_snr_of_each_layer_before_and_after():
     assert float(again["layers"]["1.1"]["after"]) == math.inf
 
 
+def test_records_of_weights_that_are_no_numbers_can_be_written_too():
+    model = network()
+    model[0].weight.data.fill_(math.nan)
+    record = Sleep(model, every=1, statistics=True).step()
+    assert math.isnan(float(json.loads(json.dumps(record.as_dict(), allow_nan=False))["layers"]["0"]["after"]))
+
+
 @pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD])
 @pytest.mark.parametrize("share_moments", [True, False])
 def test_moments_are_shared_only_if_asked(kind, share_moments):
@@ -217,6 +224,18 @@ def test_moments_are_shared_only_if_asked(kind, share_moments):
     for moment in moments:
         layer.weight.data.copy_(moment)
         assert is_convolutional(layer) == share_moments
+
+
+def test_where_the_border_stays_its_moments_stay_and_statistics_are_those_of_the_interior():
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    sleep = Sleep(model, every=1, rule=Instant(border="interior"), share_moments=True, statistics=True)
+    sleep.attach(optimizer)
+    train_step(model, optimizer)
+    assert sleep.records[0].layers["0"]["after"] == math.inf
+    moment = optimizer.state[model[0].weight]["momentum_buffer"]
+    assert torch.equal(moment[0], model[0].weight.grad[0])
+    assert torch.equal(moment[1, 1], moment[4, 7])
 
 
 def test_sharing_moments_needs_an_attached_optimizer():
@@ -275,6 +294,11 @@ def test_what_cannot_sleep_is_refused_at_once():
         Sleep(nn.Linear(1, 1), every=1)
     with pytest.raises(ValueError, match="nothing to share"):
         Sleep(to_locally_connected(nn.Conv2d(1, 1, 3), torch.randn(1, 1, 5, 5)), every=1)
+    for rule in ("instant", Instant):
+        with pytest.raises(TypeError, match=r"such as Instant\(\)"):
+            Sleep(network(), every=1, rule=rule)
+    with pytest.raises(TypeError, match="torch.optim optimizer, not a list"):
+        Sleep(network(), every=1).attach([])
     with pytest.raises(TypeError, match="list of names"):
         Sleep(network(), every=1, exclude="0")
     with pytest.raises(ValueError, match=r"leave no layer to sleep; the model has 0, 1\.1"):

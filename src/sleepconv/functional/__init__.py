@@ -1,6 +1,6 @@
 """Tensors in, tensors out: the operations that layers, sleep and simulations are made of."""
 
-from sleepconv.functional.grids import lateral_grids
+from sleepconv.functional.grids import interior_neurons, lateral_grids, leave_border_alone
 from sleepconv.functional.locally_connected import (
     locally_connected1d,
     locally_connected2d,
@@ -14,7 +14,9 @@ from sleepconv.functional.sharing import grid_sums, hebbian_step_, set_grids_, s
 __all__ = [
     "grid_sums",
     "hebbian_step_",
+    "interior_neurons",
     "lateral_grids",
+    "leave_border_alone",
     "locally_connected1d",
     "locally_connected2d",
     "locally_connected3d",

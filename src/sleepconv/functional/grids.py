@@ -1,4 +1,4 @@
-"""Who shares with whom: the one definition of the lateral grids."""
+"""Who shares with whom: the one definition of the lateral grids, and of the border."""
 
 from collections.abc import Sequence
 from math import gcd
@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
+from sleepconv.functional.locally_connected import Padding, padding_sides
+from sleepconv.functional.locally_connected import output_size as output_size_of
 from sleepconv.functional.sizes import Sizes, per_axis
 
 
@@ -63,3 +65,39 @@ def lateral_grids(
         phase = torch.arange(size) % spacing
         grids = grids * spacing + phase.reshape([-1 if a == axis else 1 for a in range(axes)])
     return grids
+
+
+def interior_neurons(
+    input_size: Sequence[int], kernel_size: Sizes, stride: Sizes = 1, dilation: Sizes = 1, *, padding: Padding = 0
+) -> tuple[slice, ...]:
+    """The neurons whose windows lie wholly inside of the image, along each axis; the others are the border.
+
+    >>> interior_neurons((32, 32), 3, padding=1)
+    (slice(1, 31, None), slice(1, 31, None))
+    """
+    axes = len(input_size)
+    kernel, strides = per_axis("kernel_size", kernel_size, axes), per_axis("stride", stride, axes)
+    dilations = per_axis("dilation", dilation, axes)
+    outputs = output_size_of(input_size, kernel, stride=strides, padding=padding, dilation=dilations)
+    interior = []
+    for axis, (before, _) in enumerate(padding_sides(padding, kernel, strides, dilations)):
+        first = -(-before // strides[axis])
+        room = input_size[axis] - 1 - (kernel[axis] - 1) * dilations[axis] + before
+        end = min(room // strides[axis] + 1, outputs[axis])
+        interior.append(slice(first, max(first, end)))
+    return tuple(interior)
+
+
+def leave_border_alone(
+    grids: Int64[Tensor, "*output_size"], interior: Sequence[slice]
+) -> Int64[Tensor, "*output_size"]:
+    """Give every neuron outside of the interior a grid of its own, so that it shares with no other.
+
+    >>> leave_border_alone(torch.tensor([0, 1, 0, 1, 0, 1]), [slice(1, 5)])
+    tensor([2, 1, 0, 1, 0, 3])
+    """
+    border = torch.ones_like(grids, dtype=torch.bool)
+    border[tuple(interior)] = False
+    alone = grids.clone()
+    alone[border] = torch.arange(int(border.sum()), device=grids.device) + int(grids.max()) + 1
+    return alone

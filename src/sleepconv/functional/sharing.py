@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import product
+from math import prod
 
 import torch
 from jaxtyping import Float, Int64
@@ -69,7 +70,7 @@ def grid_sums(
     else:
         for grid, indices in grid_indices(grids):
             for index in indices:
-                sums[grid] += weight[index].reshape(sums.shape[1:])
+                sums[grid] += weight[index].sum(dim=tuple(range(grids.dim())), dtype=dtype)
     return sums, neurons
 
 
@@ -172,7 +173,7 @@ def _repeated_corner(grids: Tensor) -> Tensor | None:
 
 
 def grid_indices(grids: Int64[Tensor, "*positions"]) -> Iterator[tuple[int, list[Index]]]:
-    """List for each grid the indices that reach its neurons: one strided index if the grids are a lattice.
+    """List for each grid the indices that reach its neurons: one strided index where they are a lattice.
 
     >>> list(grid_indices(torch.tensor([0, 1, 0])))
     [(0, [(slice(0, None, 2),)]), (1, [(slice(1, None, 2),)])]
@@ -184,12 +185,23 @@ def grid_indices(grids: Int64[Tensor, "*positions"]) -> Iterator[tuple[int, list
                 int(corner[phases]),
                 [tuple(slice(p, None, s) for p, s in zip(phases, corner.shape, strict=True))],
             )
-    else:
-        for number in grids.unique().tolist():
-            yield (
-                number,
-                [tuple(slice(p, p + 1) for p in position) for position in (grids == number).nonzero().tolist()],
-            )
+        return
+    numbers, order = grids.flatten().sort(stable=True)
+    numbers, counts = numbers.unique_consecutive(return_counts=True)
+    places = torch.stack(torch.unravel_index(order, grids.shape), dim=1).split(counts.tolist())
+    for number, positions in zip(numbers.tolist(), places, strict=True):
+        lattice = _lattice(positions)
+        yield number, [lattice] if lattice else [tuple(slice(p, p + 1) for p in place) for place in positions.tolist()]
+
+
+def _lattice(positions: Int64[Tensor, "neurons axes"]) -> Index | None:
+    """The strided index of just these positions, which are in the order of memory, if there is one."""
+    first, last = positions[0].tolist(), positions[-1].tolist()
+    steps = [next((p - f for p in axis if p > f), 1) for f, axis in zip(first, positions.T.tolist(), strict=True)]
+    ranges = [range(f, e + 1, s) for f, e, s in zip(first, last, steps, strict=True)]
+    if prod(map(len, ranges)) != len(positions) or positions.tolist() != [list(place) for place in product(*ranges)]:
+        return None
+    return tuple(slice(r.start, r[-1] + 1, r.step) for r in ranges)
 
 
 def _lattice_sums(weight: Tensor, spacing: Sequence[int], index: Index = ()) -> Iterator[tuple[Index, Tensor]]:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from sleepconv.functional.grids import lateral_grids
+from sleepconv.functional.grids import interior_neurons, lateral_grids
 from sleepconv.functional.locally_connected import (
     Padding,
     locally_connected1d,
@@ -113,6 +113,11 @@ class LocallyConnected(nn.Module):
     def grids(self) -> Int64[Tensor, "*output_size"]:
         """Which neurons share with each other in their sleep: see ``lateral_grids``."""
         return lateral_grids(self.output_size, self.kernel_size, self.stride, self.dilation)
+
+    @property
+    def interior(self) -> tuple[slice, ...]:
+        """The neurons, along each axis, whose windows do not touch the padding."""
+        return interior_neurons(self.input_size, self.kernel_size, self.stride, self.dilation, padding=self.padding)
 
     def forward(self, input: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Respond to the input, every neuron with its own filter."""
@@ -224,6 +229,7 @@ class LocallyConnected2d(LocallyConnected):
         weight: (out_height, out_width, out_channels, in_channels / groups, kernel_height, kernel_width).
         bias: (out_channels,), or (out_channels, out_height, out_width), or None.
         grids: who shares with whom in sleep.
+        interior: the neurons that see no padding.
         contiguous_output: return responses in PyTorch's default memory layout, at the cost of a copy; by default they
             stay in the order in which the next locally connected layer reads them.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.parameter import is_lazy
 
 from sleepconv.nn.dry_run import rehearse, two_of_each
 from sleepconv.nn.layout import contiguous_outputs, forget_layout, keep_layout
@@ -27,7 +27,7 @@ def own_copy(model: nn.Module, inplace: bool) -> nn.Module:
     lazy = [
         f"{name or 'the model itself'} ({type(module).__name__})"
         for name, module in model.named_modules()
-        if isinstance(module, LazyModuleMixin) and module.has_uninitialized_params()  # type: ignore[misc]
+        if any(is_lazy(tensor) for tensor in (*module._parameters.values(), *module._buffers.values()))
     ]
     if lazy:
         raise ValueError(f"{', '.join(lazy)}: sizes not known yet; run the model once, model(sample), and then convert")

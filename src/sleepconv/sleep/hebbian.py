@@ -44,6 +44,8 @@ class PoolLearning:
         self.velocity = torch.zeros_like(pool.weight)
         # Sharing never spreads weights: twice their spread (and some room for noise) is divergence.
         size = float(self.initial.norm()) + 1e-30
+        if not isfinite(size):
+            raise ValueError("there are weights that are not finite; nothing can be learned from them")
         self.limit = 2 * self.spread() + (0.5 if settings.noise else 1e-3) * size
         self.largest = 10 * size
         self.steps, self.done = 0, False
@@ -190,7 +192,7 @@ def sleep_layer_by_layer(
             learnings[name][id(pool)].learn(scaled)
 
     generator = torch.Generator().manual_seed(settings.seed)
-    like = next(iter(layers.values())).pools[0].weight
+    like = next(iter(layers.values())).layer.weight
     for turn in [{name} for name in layers] if in_turn else [set(layers)]:
         awake.clear()
         awake.update(turn)

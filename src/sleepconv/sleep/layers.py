@@ -1,11 +1,14 @@
 """Which layers of a model sleep."""
 
 from collections.abc import Iterable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 from torch import Tensor, nn
 
+from sleepconv.functional.grids import leave_border_alone
 from sleepconv.nn.selection import select
+
+Border = Literal["all", "interior"]
 
 
 @runtime_checkable
@@ -37,3 +40,26 @@ def sleeping_layers(
     if not chosen:
         raise ValueError(f"include and exclude leave no layer to sleep; the model has {', '.join(found)}")
     return chosen
+
+
+def sharing_grids(layer: Any, border: Border = "all") -> Tensor:
+    """Who shares with whom in this layer: all neurons of each grid, or only those whose windows see no padding.
+
+    >>> from sleepconv.nn import LocallyConnected1d
+    >>> layer = LocallyConnected1d(1, 1, 2, input_size=5, padding=1)
+    >>> sharing_grids(layer, "all").tolist(), sharing_grids(layer, "interior").tolist()
+    ([0, 1, 0, 1, 0, 1], [2, 1, 0, 1, 0, 3])
+    """
+    return bordered(layer, layer.grids, border)
+
+
+def bordered(layer: Any, grids: Tensor, border: Border) -> Tensor:
+    """These grids of the layer, without the border's neurons if it does not share; token layers have no border."""
+    interior = getattr(layer, "interior", None)
+    return grids if border == "all" or interior is None else leave_border_alone(grids, interior)
+
+
+def check_border(border: str) -> None:
+    """Raise a ValueError unless there is such a choice."""
+    if border not in get_args(Border):
+        raise ValueError(f"border is one of {', '.join(get_args(Border))}, not {border!r}")

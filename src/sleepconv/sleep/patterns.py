@@ -76,18 +76,22 @@ def network_period(layers: Mapping[str, LayerPools]) -> int:
 
 @contextmanager
 def _sleeping_forwards(layers: Mapping[str, LayerPools], plasticity: Plasticity, period: int) -> Iterator[None]:
+    before = [(pools.layer, vars(pools.layer).get("forward")) for pools in layers.values()]
     for name, pools in layers.items():
         pools.layer.forward = _sleeping_forward(name, pools, plasticity, period)
     try:
         yield
     finally:
-        for pools in layers.values():
-            del pools.layer.forward
+        for layer, forward in before:
+            del layer.forward
+            if forward is not None:
+                layer.forward = forward
 
 
 def _sleeping_forward(name: str, pools: LayerPools, plasticity: Plasticity, period: int) -> Callable[[Tensor], Tensor]:
     def forward(x: Tensor) -> Tensor:
-        cell = _cell_in_the_middle(x, period)
+        _check_pattern(name, pools.layer, x, period)
+        cell = _cell_in_the_middle(x, period).to(pools.pools[0].weight)
         out: Any = x.new_zeros(len(x), pools.layer.out_channels, *pools.layer.output_size)
         for pool in pools.pools:
             windows = pools.windows(pool, cell)
@@ -98,6 +102,21 @@ def _sleeping_forward(name: str, pools: LayerPools, plasticity: Plasticity, peri
         return out
 
     return forward
+
+
+def _check_pattern(name: str, layer: Any, x: Tensor, period: int) -> None:
+    if tuple(x.shape[2:]) != tuple(layer.input_size):
+        raise ValueError(
+            f"layer {name!r} takes inputs of size {layer.input_size}, but the patterns that reach it have size "
+            f"{tuple(x.shape[2:])}; give image_shape, (channels, *size) of the network's input"
+        )
+    cell = _cell_in_the_middle(x, period).flatten(2)
+    if period > 1 and bool(((cell - cell[..., :1]).abs().amax() <= 1e-6 * cell.abs().amax()) & cell.any()):
+        raise ValueError(
+            f"the patterns that reach layer {name!r} do not vary with the period {period} any more: what lies before "
+            "it (pooling over a whole period, or with a stride that has a factor in common with it) has lost them; "
+            'use patterns="one_grid" or "independent", or Instant()'
+        )
 
 
 def _cell_in_the_middle(x: Tensor, period: int) -> Tensor:

@@ -12,6 +12,7 @@ from sleepconv.functional.grids import lateral_grids
 from sleepconv.functional.locally_connected import padding_sides
 from sleepconv.functional.measures import weight_snr
 from sleepconv.functional.sharing import Index, grid_indices
+from sleepconv.sleep.layers import Border, bordered
 
 
 @dataclass
@@ -35,15 +36,20 @@ class Pool:
 class LayerPools:
     """All pools of a layer, ``sharing`` those of more than one neuron; ``write_back`` ends the sleep."""
 
-    def __init__(self, layer: Any, *, period: int | None = None) -> None:
+    def __init__(self, layer: Any, *, period: int | None = None, border: Border = "all") -> None:
         self.layer = layer
         self.kernel: tuple[int, ...] = getattr(layer, "kernel_size", ())
         self.stride: tuple[int, ...] = getattr(layer, "stride", ())
         self.dilation: tuple[int, ...] = getattr(layer, "dilation", ())
         self.groups: int = getattr(layer, "groups", 1)
         own = period is None or not self.kernel
-        self.grids = layer.grids if own else _grids_of_period(layer, period)
+        self.grids = bordered(layer, layer.grids if own else _grids_of_period(layer, period), border)
         self.period = self._pattern_period(None if own else period)
+        if layer.weight.dim() == self.grids.dim():
+            raise ValueError(
+                f"the weight of shape {tuple(layer.weight.shape)} has an axis for each of the neurons' positions, but "
+                "none for their filters; give (*positions, channels, inputs)"
+            )
         self.inputs = layer.weight[(0,) * self.grids.dim()][0].numel()
         self.pools = [self._pool(indices) for _, indices in grid_indices(self.grids)]
         self.sharing = [pool for pool in self.pools if pool.neurons > 1]
@@ -62,6 +68,7 @@ class LayerPools:
 
     def _pool(self, indices: list[Index]) -> Pool:
         filters = torch.cat([self.layer.weight.detach()[i].flatten(0, self.grids.dim() - 1) for i in indices])
+        filters = filters.to(torch.promote_types(filters.dtype, torch.float32))
         weight = filters.reshape(len(filters), self.groups, -1, self.inputs).transpose(0, 1).contiguous()
         return Pool(indices, tuple(axis.start for axis in indices[0]), weight)
 
@@ -84,11 +91,9 @@ class LayerPools:
         mean = pool.weight.mean(dim=1)
         answer = torch.bmm(windows, mean.mT).transpose(0, 1).flatten(1)
         bias = getattr(self.layer, "bias", None)
-        if bias is None:
-            return answer
-        return answer + (
-            bias if bias.dim() == 1 else torch.stack([bias[:, *i].flatten(1).mean(1) for i in pool.index])[0]
-        )
+        if bias is None or bias.dim() == 1:
+            return answer if bias is None else answer + bias
+        return answer + torch.cat([bias[:, *i].flatten(1) for i in pool.index], dim=1).mean(1)
 
     @torch.no_grad()
     def write_back(self) -> None:

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import isinf
+from math import isfinite
 from typing import Any
 
 from sleepconv.functional.measures import weight_snr
 from sleepconv.sleep.distributed import whole_weight
+from sleepconv.sleep.layers import Border, sharing_grids
 
 
 @dataclass(frozen=True)
@@ -25,19 +26,23 @@ class SleepRecord:
     layers: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """The record as JSON can hold it: an infinite SNR, of weights that agree, becomes the string "inf"."""
+        """The record as JSON can hold it: an infinite SNR, of weights that agree, becomes the string "inf" (or "nan")."""
         layers = {
-            name: {when: "inf" if isinf(snr) else snr for when, snr in snrs.items()}
+            name: {when: snr if isfinite(snr) else str(snr) for when, snr in snrs.items()}
             for name, snrs in self.layers.items()
         }
         return {"step": self.step, "layers": layers}
 
 
-def layer_snrs(layers: Mapping[str, Any]) -> dict[str, float]:
-    """The ``weight_snr`` of each layer; float(text) reads back what ``SleepRecord.as_dict`` writes.
+def layer_snrs(layers: Mapping[str, Any], border: Border = "all") -> dict[str, float]:
+    """The ``weight_snr`` of each layer among the neurons that share.
+
+    float(text) reads back what ``SleepRecord.as_dict`` writes.
 
     >>> from sleepconv.nn import LocallyConnected1d
     >>> list(layer_snrs({"conv1": LocallyConnected1d(1, 1, 3, input_size=9)}))
     ['conv1']
     """
-    return {name: float(weight_snr(whole_weight(layer), layer.grids)) for name, layer in layers.items()}
+    return {
+        name: float(weight_snr(whole_weight(layer), sharing_grids(layer, border))) for name, layer in layers.items()
+    }

@@ -5,6 +5,7 @@ weights as they were.
 """
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
@@ -17,7 +18,7 @@ from sleepconv.sleep.circuit import paper_circuit_rate, run_circuit
 from sleepconv.sleep.distributed import check_placements, share_
 from sleepconv.sleep.hebbian import LayerReport, Rate, Settings, sleep_alone, sleep_layer_by_layer
 from sleepconv.sleep.interrupts import undisturbed
-from sleepconv.sleep.layers import sleeping_layers
+from sleepconv.sleep.layers import Border, check_border, sharing_grids, sleeping_layers
 from sleepconv.sleep.patterns import KINDS, network_period
 from sleepconv.sleep.pools import LayerPools
 
@@ -39,8 +40,10 @@ class _OnAnything:
                 raise ValueError("a bare tensor does not know its grids; give them, as from lateral_grids")
             layer = _BareLayer(target, grids)
             self.sleep_({"the tensor": layer}, layer)
-        else:
+        elif isinstance(target, nn.Module):
             self.sleep_(sleeping_layers(target), target)
+        else:
+            raise TypeError(f"a rule acts on a tensor, a layer or a model, not on a {type(target).__name__}")
         return target
 
     def sleep_(self, layers: Mapping[str, nn.Module], model: nn.Module) -> None:
@@ -60,18 +63,28 @@ class Instant(_OnAnything):
 
     .. math:: w_i \leftarrow \frac{1}{|G(i)|} \sum_{j \in G(i)} w_j
 
+    Args:
+        border: "all" neurons share, or only those of the "interior", whose windows see no padding; the others then keep
+            their weights.
+
     >>> weight = torch.tensor([[1.0], [10.0], [3.0], [20.0]])
     >>> Instant()(weight, torch.tensor([0, 1, 0, 1])).flatten().tolist()
     [2.0, 15.0, 2.0, 15.0]
     """
 
+    border: Border = "all"
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        check_border(self.border)
+
     def sleep_(self, layers: Mapping[str, nn.Module], model: nn.Module) -> None:
         """Share in all these layers. An interrupt from the keyboard waits until all have shared: a few milliseconds."""
-        check_something_to_share(layers)
+        check_something_to_share(layers, self.border)
         check_placements(layers)
         with undisturbed():
             for layer in layers.values():
-                share_(layer.weight, layer.grids)  # type: ignore[arg-type]
+                share_(layer.weight, sharing_grids(layer, self.border))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -98,6 +111,8 @@ class Hebbian(_OnAnything):
         in_turn: layer by layer, let one layer learn after the other instead of all at once.
         image_shape: layer by layer, (channels, height, width) of the network's input, if it is not that of the first
             sleeping layer.
+        border: "all" neurons share, or only those of the "interior", whose windows see no padding; the others then keep
+            their weights.
         seed: of patterns and noise.
 
     After a sleep, ``reports`` says how each layer did.
@@ -118,6 +133,7 @@ class Hebbian(_OnAnything):
     target: float | None = None
     in_turn: bool = False
     image_shape: tuple[int, ...] | None = None
+    border: Border = "all"
     seed: int = 0
     reports: dict[str, LayerReport] = field(init=False, default_factory=dict, compare=False, repr=False)
 
@@ -127,7 +143,12 @@ class Hebbian(_OnAnything):
             raise ValueError(f"patterns is one of {', '.join(KINDS)}, not {self.patterns!r}")
         if self.decay < 0 or self.noise < 0 or self.steps < 1:
             raise ValueError(f"decay={self.decay} and noise={self.noise} are 0 or more, steps={self.steps} 1 or more")
+        if self.patterns_per_step is not None and self.patterns_per_step < 1:
+            raise ValueError(f"patterns_per_step is 1 or more, not {self.patterns_per_step}")
+        if self.rate is not None and not callable(self.rate) and not self.rate > 0:
+            raise ValueError(f"rate is above 0, or a function of the step, not {self.rate}")
         _check_momentum_and_inhibition(self.momentum, self.inhibition)
+        check_border(self.border)
         if self.decay == 0 and self.noise > 0:
             raise ValueError(
                 "with noisy inputs and a decay of zero all weights shrink to nothing; choose a decay above zero"
@@ -135,25 +156,30 @@ class Hebbian(_OnAnything):
 
     def sleep_(self, layers: Mapping[str, nn.Module], model: nn.Module) -> None:
         """Let these layers learn; they get their new weights when all is done."""
-        check_something_to_share(layers)
+        check_something_to_share(layers, self.border)
         settings = Settings(**{f.name: getattr(self, f.name) for f in fields(Settings)})
         self.reports.clear()
-        if self.patterns == "layer_by_layer":
-            period = network_period({name: LayerPools(layer) for name, layer in layers.items()})
-            pools = {name: LayerPools(layer, period=period) for name, layer in layers.items()}
-            for name, layer_pools in pools.items():
-                if not layer_pools.sharing:
-                    raise ValueError(
-                        f"layer {name!r}: with the network's period {period} every grid has one neuron, so there is "
-                        "nothing to share; exclude it from sleep"
-                    )
-            first = next(iter(pools.values())).layer
-            shape = self.image_shape or (first.in_channels, *first.input_size)
-            self.reports.update(sleep_layer_by_layer(model, pools, settings, shape, self.in_turn))
-        else:
-            pools = {name: LayerPools(layer) for name, layer in layers.items()}
-            self.reports.update(sleep_alone(pools, settings, self.patterns))
+        with _full_precision(layers):
+            if self.patterns == "layer_by_layer":
+                pools = self._pools_of_one_period(layers)
+                first = next(iter(pools.values())).layer
+                shape = self.image_shape or (first.in_channels, *first.input_size)
+                self.reports.update(sleep_layer_by_layer(model, pools, settings, shape, self.in_turn))
+            else:
+                pools = {name: LayerPools(layer, border=self.border) for name, layer in layers.items()}
+                self.reports.update(sleep_alone(pools, settings, self.patterns))
         _write_back(pools)
+
+    def _pools_of_one_period(self, layers: Mapping[str, nn.Module]) -> dict[str, LayerPools]:
+        period = network_period({name: LayerPools(layer) for name, layer in layers.items()})
+        pools = {name: LayerPools(layer, period=period, border=self.border) for name, layer in layers.items()}
+        for name, layer_pools in pools.items():
+            if not layer_pools.sharing:
+                raise ValueError(
+                    f"layer {name!r}: with the network's period {period} every grid has one neuron, so there is "
+                    "nothing to share; exclude it from sleep"
+                )
+        return pools
 
 
 @dataclass(frozen=True)
@@ -179,6 +205,8 @@ class Circuit(_OnAnything):
         momentum: per Euler step.
         rate: of the Euler step; by default 0.0003 / √(1 + t/2) from t = 50 on.
         input_power: |x|² of the patterns is at most this, so that the paper's rates suit filters of any width.
+        border: "all" neurons share, or only those of the "interior", whose windows see no padding; the others then keep
+            their weights.
         seed: of the patterns.
 
     >>> weight = torch.tensor([1.0, 3.0]).reshape(2, 1, 1)
@@ -196,11 +224,13 @@ class Circuit(_OnAnything):
     momentum: float = 0.95
     rate: Rate = paper_circuit_rate
     input_power: float = 81.0
+    border: Border = "all"
     seed: int = 0
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
         _check_momentum_and_inhibition(self.momentum, self.inhibition)
+        check_border(self.border)
         if self.decay < 0 or self.presentations < 1 or self.input_power <= 0:
             raise ValueError(
                 f"decay={self.decay} is 0 or more, presentations={self.presentations} 1 or more, and "
@@ -209,10 +239,10 @@ class Circuit(_OnAnything):
 
     def sleep_(self, layers: Mapping[str, nn.Module], model: nn.Module) -> None:
         """Let these layers' circuits run; they get their new weights when all is done."""
-        check_something_to_share(layers)
+        check_something_to_share(layers, self.border)
         names = ("inhibition", "tau_ms", "bias", "step_ms", "presentation_ms", "momentum")
         constants = CircuitConstants(**{name: getattr(self, name) for name in names})
-        pools = {name: LayerPools(layer) for name, layer in layers.items()}
+        pools = {name: LayerPools(layer, border=self.border) for name, layer in layers.items()}
         for layer in pools.values():
             generator = torch.Generator().manual_seed(self.seed)
             for pool in layer.sharing:
@@ -242,10 +272,16 @@ def _write_back(pools: Mapping[str, LayerPools]) -> None:
             layer.write_back()
 
 
-def check_something_to_share(layers: Mapping[str, Any]) -> None:
+def _full_precision(layers: Mapping[str, Any]) -> AbstractContextManager[Any]:
+    """Without autocast: sleep may begin before an evaluation that runs under it."""
+    return torch.autocast(next(iter(layers.values())).weight.device.type, enabled=False)
+
+
+def check_something_to_share(layers: Mapping[str, Any], border: Border = "all") -> None:
     """Raise a ValueError that names a layer whose grids all have one neuron."""
     for name, layer in layers.items():
-        if int(neurons_per_grid(layer.weight, layer.grids).max()) < 2:
+        if int(neurons_per_grid(layer.weight, sharing_grids(layer, border)).max()) < 2:
+            where = "" if border == "all" else " in the interior"
             raise ValueError(
-                f"layer {name!r}: every grid has one neuron, so there is nothing to share; exclude it from sleep"
+                f"layer {name!r}: every grid has one neuron{where}, so there is nothing to share; exclude it from sleep"
             )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch.utils.hooks import RemovableHandle
 from sleepconv.sleep.distributed import agree_, gathered, reshard_, share_
 from sleepconv.sleep.evaluation import Listening, unwrapped
 from sleepconv.sleep.interrupts import in_one_piece, undisturbed
-from sleepconv.sleep.layers import sleeping_layers
+from sleepconv.sleep.layers import Border, sharing_grids, sleeping_layers
 from sleepconv.sleep.records import SleepRecord, layer_snrs
 from sleepconv.sleep.rules import Instant, Rule, check_something_to_share
 
@@ -76,9 +77,11 @@ class Sleep:
         restart_each_epoch: bool = False,
         statistics: bool = False,
     ) -> None:
-        if not isinstance(every, int) or isinstance(every, bool) or every < 1:
+        if not isinstance(every, Integral) or isinstance(every, bool) or every < 1:
             raise ValueError(f"every is the number of optimizer steps from sleep to sleep, 1 or more, not {every!r}")
-        self.model, self.every, self.rule = model, every, rule
+        if isinstance(rule, type) or not hasattr(rule, "sleep_"):
+            raise TypeError(f"rule is one such as Instant() or Hebbian(), not {rule!r}")
+        self.model, self.every, self.rule = model, int(every), rule
         self.include = None if include is None else _names("include", include)
         self.exclude = _names("exclude", exclude)
         self.share_moments, self.restart_each_epoch, self.statistics = share_moments, restart_each_epoch, statistics
@@ -88,7 +91,7 @@ class Sleep:
         self._count, self._asleep = 0, False
         self._optimizer: Optimizer | None = None
         self._step_handle: RemovableHandle | None = None
-        check_something_to_share(self.layers)
+        check_something_to_share(self.layers, self._border)
         self._listening = Listening(model, self.sleep_if_awake) if before_evaluation else None
 
     @property
@@ -107,8 +110,14 @@ class Sleep:
         hooks = None if self._step_handle is None else self._step_handle.hooks_dict_ref()
         return hooks is not None and self._step_handle.id in hooks  # type: ignore[union-attr]
 
+    @property
+    def _border(self) -> Border:
+        return getattr(self.rule, "border", "all")
+
     def attach(self, optimizer: Optimizer) -> RemovableHandle:
         """Count this optimizer's steps, and sleep when due; ``remove()`` the returned handle to end that."""
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"attach takes a torch.optim optimizer, not a {type(optimizer).__name__}; or call step()")
         if self.attached:
             raise RuntimeError(
                 "this Sleep is attached to an optimizer already, and it counts the steps of one; remove() the handle "
@@ -144,14 +153,14 @@ class Sleep:
         """Sleep now; the steps are counted as before."""
         reshard_(self.model)
         layers = self.layers
-        check_something_to_share(layers)
+        check_something_to_share(layers, self._border)
         optimizer = self._optimizer if self.attached else None
         if self.share_moments and optimizer is None:
             raise RuntimeError("share_moments shares the state of an attached optimizer; attach(optimizer) first")
         with in_one_piece(), self._asleep_meanwhile(), torch.inference_mode(False), torch.no_grad():
-            before = layer_snrs(layers) if self.statistics else {}
+            before = layer_snrs(layers, self._border) if self.statistics else {}
             self._share(layers, optimizer)
-            after = layer_snrs(layers) if self.statistics else {}
+            after = layer_snrs(layers, self._border) if self.statistics else {}
             record = SleepRecord(self.steps, {name: {"before": before[name], "after": after[name]} for name in before})
             self.last_sleep = self.steps
             if self.statistics:
@@ -178,7 +187,7 @@ class Sleep:
             agree_(layers, self.model)
         if self.share_moments and optimizer is not None:
             with undisturbed():
-                _share_moments_(layers, optimizer)
+                _share_moments_(layers, optimizer, self._border)
 
     @contextmanager
     def _asleep_meanwhile(self) -> Iterator[None]:
@@ -218,8 +227,8 @@ def _check_held(layers: Mapping[str, Any], optimizer: Optimizer) -> None:
             )
 
 
-def _share_moments_(layers: Mapping[str, Any], optimizer: Optimizer) -> None:
+def _share_moments_(layers: Mapping[str, Any], optimizer: Optimizer, border: Border) -> None:
     for layer in layers.values():
         for moment in optimizer.state.get(layer.weight, {}).values():
             if isinstance(moment, torch.Tensor) and moment.shape == layer.weight.shape:
-                share_(moment, layer.grids)
+                share_(moment, sharing_grids(layer, border))
