@@ -5,10 +5,11 @@ from __future__ import annotations
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from sleepconv.paper.drawing import COLOURS, STYLE, load_pyplot, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,18 +17,8 @@ if TYPE_CHECKING:
 
 Record = dict[str, Any]
 
-COLOURS = ["#0072b2", "#d55e00", "#009e73"]
 THEORY_DASH = (0, (4, 3))
 DASHES = ["-", (0, (5, 1.2)), (0, (1, 1))]
-STYLE = {
-    "font.family": "DejaVu Sans",
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "svg.hashsalt": "sleepconv",
-    "svg.fonttype": "none",
-}
 
 
 @dataclass(frozen=True)
@@ -99,7 +90,7 @@ FIGURES = {
 
 def draw(name: str, record: Record, folder: Path) -> list[Path]:
     """Draw one figure from its record as ``folder/figure-name.png`` and ``.svg``; nothing is simulated."""
-    pyplot = _pyplot()
+    pyplot = load_pyplot()
     text = FIGURES[name]
     with pyplot.rc_context(STYLE):
         figure, axes = pyplot.subplots()
@@ -112,30 +103,8 @@ def draw(name: str, record: Record, folder: Path) -> list[Path]:
         axes.set_xlabel(text.time)
         number = name.upper().replace("-NOISE", " (noise)")
         _write_caption(figure, f"Figure {number}. {text.caption.format(**words)}")
-        paths = _save(figure, folder / f"figure-{name}")
+        paths = save(figure, folder / f"figure-{name}")
         pyplot.close(figure)
-    return paths
-
-
-def _pyplot() -> ModuleType:
-    try:
-        import matplotlib
-    except ImportError:
-        raise RuntimeError("figures need matplotlib: pip install 'sleepconv[figures]'") from None
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    return pyplot
-
-
-def _save(figure: Figure, stem: Path) -> list[Path]:
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    paths = []
-    for kind, metadata in [("png", {"Software": None}), ("svg", {"Date": None})]:
-        path = stem.with_suffix(f".{kind}")
-        partial = path.with_suffix(f".{kind}.partial")
-        figure.savefig(partial, format=kind, dpi=200, metadata=metadata)
-        paths.append(partial.replace(path))
     return paths
 
 

@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 from math import isinf
 from typing import Any
 
-from torch import nn
-
 from sleepconv.functional.measures import weight_snr
 from sleepconv.sleep.distributed import whole_weight
 
@@ -35,11 +33,11 @@ class SleepRecord:
         return {"step": self.step, "layers": layers}
 
 
-def layer_snrs(layers: Mapping[str, nn.Module]) -> dict[str, float]:
+def layer_snrs(layers: Mapping[str, Any]) -> dict[str, float]:
     """The ``weight_snr`` of each layer; float(text) reads back what ``SleepRecord.as_dict`` writes.
 
     >>> from sleepconv.nn import LocallyConnected1d
     >>> list(layer_snrs({"conv1": LocallyConnected1d(1, 1, 3, input_size=9)}))
     ['conv1']
     """
-    return {name: float(weight_snr(whole_weight(layer), layer.grids)) for name, layer in layers.items()}  # type: ignore
+    return {name: float(weight_snr(whole_weight(layer), layer.grids)) for name, layer in layers.items()}

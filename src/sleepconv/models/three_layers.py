@@ -1,0 +1,45 @@
+"""Three layers: the smallest network in which sleep carries what was learned to places never seen."""
+
+from torch import Tensor, nn
+
+from sleepconv.models.residual import initialise
+
+STRIDES = (1, 2, 2)
+
+
+class ThreeLayers(nn.Module):
+    """3×3 convolutions with strides 1, 2 and 2 and 16, 32 and 64 channels, pooled over the whole visual field."""
+
+    def __init__(self, num_classes: int, in_channels: int, width: int) -> None:
+        super().__init__()
+        widths = (in_channels, width, 2 * width, 4 * width)
+        self.layers = nn.Sequential(
+            *[_layer(*channels, stride) for *channels, stride in zip(widths[:-1], widths[1:], STRIDES, strict=True)]
+        )
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.classifier = nn.Linear(widths[-1], num_classes)
+        initialise(self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Class scores of a batch of images."""
+        return self.classifier(self.pool(self.layers(x)).flatten(1))
+
+
+def three_layers(num_classes: int = 10, *, in_channels: int = 1, width: int = 16) -> ThreeLayers:
+    """The network of ``sleepconv demo``; ``to_locally_connected`` makes it locally connected.
+
+    Its last layer's grids take every third neuron, and a neuron there stands for 2 · 2 pixels: after a sleep it answers
+    alike to images that are 3 · 4 = 12 pixels apart.
+
+    >>> sum(p.numel() for p in three_layers().parameters())
+    24058
+    """
+    return ThreeLayers(num_classes, in_channels, width)
+
+
+def _layer(in_channels: int, out_channels: int, stride: int) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(in_channels, out_channels, 3, stride=stride, padding=1, bias=False),
+        nn.BatchNorm2d(out_channels),
+        nn.ReLU(inplace=True),
+    )

@@ -1,0 +1,116 @@
+"""Checkpoints: written whole or not at all, verified when they are read, and never executed."""
+
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+KEPT = 2
+HEADER = "sleepconv"
+
+
+class CorruptCheckpointError(ValueError):
+    """A file that is not what was written."""
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+    """Write a safetensors file with a checksum of every tensor; a crash leaves the old file, or none.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "two.safetensors"
+    >>> write_tensors(path, {"two": torch.tensor([2.0])}, {"step": 1})
+    >>> read_tensors(path)
+    ({'two': tensor([2.])}, {'step': 1})
+    """
+    plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    sums = {name: _checksum(value) for name, value in plain.items()}
+    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
+    try:
+        save_file(plain, draft, metadata={HEADER: json.dumps({"facts": dict(facts), "checksums": sums})})
+        with open(draft, "rb") as written:
+            os.fsync(written.fileno())
+        os.replace(draft, path)
+    except SafetensorError as error:
+        raise OSError(f"{path} could not be written: {error}") from error
+    finally:
+        draft.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """What `write_tensors` wrote; a file that is cut short or altered is a CorruptCheckpointError."""
+    try:
+        with safe_open(path, framework="pt") as opened:
+            header = json.loads((opened.metadata() or {})[HEADER])
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (no dictionary)
+        sums = header["checksums"]
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise CorruptCheckpointError(f"{path} is damaged: {error}") from error
+    for name in sums.keys() | tensors.keys():
+        if name not in tensors or sums.get(name) != _checksum(tensors[name]):
+            raise CorruptCheckpointError(
+                f"{path} is damaged: the checksum of {name!r} is not the one it was saved with"
+            )
+    return tensors, header["facts"]
+
+
+class Checkpoints:
+    """The last checkpoints of a run, one file each, named by the optimizer steps taken.
+
+    >>> import tempfile
+    >>> checkpoints = Checkpoints(Path(tempfile.mkdtemp()))
+    >>> for step in (10, 20, 30):
+    ...     checkpoints.write(step, {"x": torch.tensor([step])}, {"step": step})
+    >>> [path.name for path in checkpoints.paths()]
+    ['step-00000030.safetensors', 'step-00000020.safetensors']
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def paths(self) -> list[Path]:
+        """The newest first."""
+        return sorted(self.folder.glob("step-*.safetensors"), reverse=True)
+
+    def write(self, step: int, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        """Write one, then remove all but the last two."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for draft in self.folder.glob(".*.draft"):
+            draft.unlink(missing_ok=True)
+        write_tensors(self.folder / f"step-{step:08d}.safetensors", tensors, facts)
+        for old in self.paths()[KEPT:]:
+            old.unlink()
+
+    def clear(self) -> None:
+        """Remove them all: the run is finished."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def readable(self) -> Iterator[tuple[Path, dict[str, Tensor] | None, Any]]:
+        """Every checkpoint, the newest first: its path, tensors and facts, or None and the error that it gave."""
+        for path in self.paths():
+            try:
+                yield path, *read_tensors(path)
+            except (CorruptCheckpointError, OSError) as error:
+                yield path, None, error
+
+
+def _checksum(value: Tensor) -> int:
+    bytes_of_it: Any = value.reshape(-1).view(torch.uint8).numpy()
+    return zlib.crc32(bytes_of_it)
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

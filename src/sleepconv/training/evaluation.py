@@ -1,0 +1,70 @@
+"""Loss and accuracy: how they are counted, and how a network is evaluated."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sleepconv.data.sources import Batch
+from sleepconv.training.parallel import Place
+
+
+@dataclass
+class Tally:
+    """Sums over images; adding up the tallies of parts, or of processes, gives that of the whole."""
+
+    images: float = 0.0
+    loss: float = 0.0
+    top1: float = 0.0
+    top5: float = 0.0
+
+    def add(self, scores: Tensor, labels: Tensor, loss: float) -> None:
+        """Count a batch, given the sum of its losses."""
+        best = scores.detach().topk(min(5, scores.shape[1]), dim=1).indices == labels[:, None]
+        self.images += len(labels)
+        self.loss += loss
+        self.top1 += int(best[:, 0].sum())
+        self.top5 += int(best.sum())
+
+    def over_all(self, place: Place) -> "Tally":
+        """The sum over all processes."""
+        return Tally(*place.total([self.images, self.loss, self.top1, self.top5]))
+
+    def means(self) -> dict[str, float]:
+        """Mean loss, and accuracies in percent.
+
+        >>> tally = Tally()
+        >>> tally.add(torch.eye(10)[:4], torch.tensor([0, 1, 2, 9]), loss=2.0)
+        >>> tally.means()
+        {'loss': 0.5, 'top1': 75.0, 'top5': 75.0}
+        """
+        count = max(self.images, 1.0)
+        return {"loss": self.loss / count, "top1": 100 * self.top1 / count, "top5": 100 * self.top5 / count}
+
+    def as_dict(self) -> dict[str, float]:
+        """The sums, for a checkpoint."""
+        return asdict(self)
+
+
+@torch.no_grad()
+def evaluate(model: nn.Module, batches: Iterable[Batch], place: Place | None = None) -> Tally:
+    """Count loss and correct answers over the batches in evaluation mode; the model's mode is as before afterwards.
+
+    >>> images = torch.randn(6, 4)
+    >>> evaluate(nn.Identity(), [(images, images.argmax(1))]).means()["top1"]
+    100.0
+    """
+    place = place or Place()
+    training, tally = model.training, Tally()
+    model.eval()
+    try:
+        for inputs, labels in batches:
+            inputs, labels = place.receive(inputs), place.receive(labels)
+            with place.autocast():
+                scores = model(inputs).float()
+            tally.add(scores, labels, float(F.cross_entropy(scores, labels, reduction="sum")))
+    finally:
+        model.train(training)
+    return tally.over_all(place)

@@ -1,0 +1,161 @@
+"""A run is a folder: what was asked for, what was measured, and what is needed to go on."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from math import isinf
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+from torch import nn
+
+from sleepconv.training.checkpoints import Checkpoints, read_tensors
+from sleepconv.training.compact import load_compact_state
+from sleepconv.training.network import build_network
+from sleepconv.training.run import Run
+
+RECIPE, METRICS, ENVIRONMENT, SUMMARY = "recipe.json", "metrics.jsonl", "environment.json", "summary.json"
+WEIGHTS, CHECKPOINT, LOCK = "model.safetensors", "checkpoint", "lock"
+
+
+class RunFolder:
+    """The records of one run.
+
+    >>> import tempfile
+    >>> folder = RunFolder(tempfile.mkdtemp())
+    >>> folder.summary() is None, folder.metrics()
+    (True, [])
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.checkpoints = Checkpoints(self.path / CHECKPOINT)
+
+    def recipe(self) -> Run:
+        """What was asked for."""
+        file = self.path / RECIPE
+        if not file.is_file():
+            raise FileNotFoundError(f"{self.path} is no run: it has no {RECIPE}")
+        try:
+            return Run.from_json(file.read_text())
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{file} is not a recipe of this version: {error}") from error
+
+    def metrics(self, kind: str | None = None) -> list[dict[str, Any]]:
+        """The reports so far, all or of one kind ("epoch", "evaluation", "snr"), without a half-written last line."""
+        file = self.path / METRICS
+        lines = file.read_text().splitlines(keepends=True) if file.is_file() else []
+        reports = [json.loads(line) for line in lines if line.endswith("\n")]
+        return [report for report in reports if kind in (None, report["kind"])]
+
+    def summary(self) -> dict[str, Any] | None:
+        """How it ended, or None if it has not."""
+        return self._json(SUMMARY)
+
+    def environment(self) -> dict[str, Any] | None:
+        """What it was computed with."""
+        return self._json(ENVIRONMENT)
+
+    def load_model(self) -> nn.Module:
+        """The trained network, in evaluation mode."""
+        file = self.path / WEIGHTS
+        if not file.is_file():
+            raise FileNotFoundError(f"{self.path} has no {WEIGHTS}: it is not finished, or a record without weights")
+        tensors, facts = read_tensors(file)
+        model = build_network(self.recipe(), tuple(facts["input_size"]), facts["classes"])
+        load_compact_state(model, tensors)
+        return model.eval()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder; a second process that wants it gets an error."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self.path / LOCK)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout as error:
+            raise RuntimeError(
+                f"another process is training in {self.path}; wait for it, or choose another folder"
+            ) from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def claim(self, run: Run) -> None:
+        """Write the recipe into a new folder; refuse a folder that was begun with another."""
+        if not (self.path / RECIPE).is_file():
+            self.write(RECIPE, run.as_json())
+            return
+        if differences := _differences(self.recipe(), run):
+            raise ValueError(
+                f"{self.path} was begun with another recipe: {'; '.join(differences)}. "
+                "Give the run another folder, or remove this one"
+            )
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file whole or not at all."""
+        draft = self.path / f".{name}.draft"
+        draft.write_text(text)
+        os.replace(draft, self.path / name)
+
+    def write_json(self, name: str, content: dict[str, Any]) -> None:
+        """Write a JSON file whole or not at all."""
+        self.write(name, json.dumps(content, indent=2) + "\n")
+
+    def append(self, report: dict[str, Any]) -> None:
+        """Add a line to the metrics."""
+        with open(self.path / METRICS, "a") as file:
+            file.write(json.dumps(report, allow_nan=False) + "\n")
+
+    def metrics_size(self) -> int:
+        """Bytes of metrics so far."""
+        file = self.path / METRICS
+        return file.stat().st_size if file.is_file() else 0
+
+    def cut_metrics(self, size: int) -> None:
+        """Forget what was reported after a checkpoint; going on will report it again."""
+        if self.metrics_size() > size:
+            os.truncate(self.path / METRICS, size)
+
+    def _json(self, name: str) -> dict[str, Any] | None:
+        file = self.path / name
+        return json.loads(file.read_text()) if file.is_file() else None
+
+
+def find_runs(*paths: str | os.PathLike[str]) -> list[RunFolder]:
+    """All runs in these folders and below them, in the order of their paths.
+
+    >>> import tempfile
+    >>> find_runs(tempfile.mkdtemp())
+    []
+    """
+    found = {recipe.parent for path in paths for recipe in Path(path).rglob(RECIPE)}
+    return [RunFolder(path) for path in sorted(found)]
+
+
+def run_path(runs: str | os.PathLike[str], run: Run) -> Path:
+    """Where a run lies among others.
+
+    >>> run = Run(name="mine", dataset="digits", connectivity="local", learning_rate=1e-3, scale=0.1, seed=2)
+    >>> run_path("runs", run).as_posix()
+    'runs/mine/scale-0.1-seed-2'
+    """
+    return Path(runs) / run.name / f"scale-{run.scale:g}-seed-{run.seed}"
+
+
+def finite(snrs: dict[str, float]) -> dict[str, float | str]:
+    """SNRs as JSON can hold them: that of weights that agree is the string "inf".
+
+    >>> finite({"conv1": float("inf")})
+    {'conv1': 'inf'}
+    """
+    return {name: "inf" if isinf(snr) else snr for name, snr in snrs.items()}
+
+
+def _differences(old: Run, new: Run) -> list[str]:
+    before, now = asdict(old), asdict(new)
+    return [f"{name} was {before[name]!r}, is now {now[name]!r}" for name in now if before[name] != now[name]]

@@ -1,0 +1,47 @@
+"""Ctrl-C and the request to terminate, held back until a run can stop cleanly."""
+
+import signal
+import threading
+from typing import Any
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class TrainingInterrupted(KeyboardInterrupt):
+    """The run stopped where it was asked to, and goes on when it is started again."""
+
+    def __init__(self, text: str, exit_code: int) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code
+
+
+class Interrupts:
+    """Remembers the first signal; the second takes effect at once.
+
+    >>> with Interrupts() as interrupts:
+    ...     interrupts.caught is None
+    True
+    """
+
+    def __init__(self) -> None:
+        self.caught: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "Interrupts":
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._catch) for number in SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    @property
+    def exit_code(self) -> int:
+        """What a shell expects of a program that a signal stopped."""
+        return 128 + (self.caught or signal.SIGINT)
+
+    def _catch(self, number: int, _: Any) -> None:
+        if self.caught is not None:
+            raise KeyboardInterrupt
+        self.caught = number

@@ -1,0 +1,147 @@
+"""A network that learns: it, its optimizer, its sleep, and how far it has come."""
+
+import time
+from collections.abc import Mapping
+from math import ceil, isfinite
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sleepconv.data import Task
+from sleepconv.sleep.distributed import is_distributed
+from sleepconv.sleep.layers import SleepingLayer
+from sleepconv.sleep.records import layer_snrs
+from sleepconv.training.compact import compact_state, load_compact_state, whole
+from sleepconv.training.evaluation import Tally
+from sleepconv.training.network import build_network, build_sleep
+from sleepconv.training.parallel import Place, Sharding, bare, spread
+from sleepconv.training.run import Run
+
+MODEL, OPTIMIZER = "model/", "optimizer/"
+
+
+class DivergedError(RuntimeError):
+    """The loss is no longer a number."""
+
+
+class Learner:
+    """Everything that changes in training; what a checkpoint holds and nothing else."""
+
+    def __init__(self, run: Run, task: Task, place: Place, *, steps_per_epoch: int, sharding: Sharding = "ddp") -> None:
+        self.run, self.place, self.steps_per_epoch = run, place, steps_per_epoch
+        network = build_network(run, task.input_size, len(task.classes))
+        self.parameters = sum(parameter.numel() for parameter in network.parameters())
+        self.model = spread(network, place, sharding)
+        fused = sharding == "ddp" or place.world_size == 1
+        self.optimizer = torch.optim.AdamW(
+            self.model.parameters(), lr=run.learning_rate, weight_decay=run.weight_decay, fused=fused
+        )
+        self.sleep = build_sleep(run, self.model)
+        self.layers = {n: m for n, m in bare(self.model).named_modules() if isinstance(m, SleepingLayer)}
+        self.step = 0
+        self.start_epoch()
+
+    def start_epoch(self) -> None:
+        """Count from zero."""
+        self.tally, self.seconds, self.sleep_seconds = Tally(), 0.0, 0.0
+
+    def learn(self, inputs: Tensor, labels: Tensor, images: int) -> tuple[float, list[dict[str, Any]]]:
+        """One optimizer step on this process's part of a batch of ``images``, then sleep if it is time.
+
+        Returns:
+            the mean loss of this part, and the SNRs if they were due.
+        """
+        start = time.perf_counter()
+        torch.manual_seed(self.run.seed * 1_000_003 + self.step)
+        inputs, labels = self._receive(inputs), self.place.receive(labels)
+        with self.place.autocast():
+            scores = self.model(inputs)
+        loss = F.cross_entropy(scores.float(), labels, reduction="sum")
+        value = loss.item()
+        if self.place.any(not isfinite(value)):
+            raise DivergedError(f"the loss at step {self.step + 1} is {value}: the training has diverged")
+        self.optimizer.zero_grad(set_to_none=True)
+        (loss * (self.place.world_size / images)).backward()
+        self.optimizer.step()
+        self.step += 1
+        self.tally.add(scores, labels, value)
+        reports = self._rest()
+        self.seconds += time.perf_counter() - start
+        return value / max(1, len(labels)), reports
+
+    def set_learning_rate(self, rate: float) -> None:
+        """From now on."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+
+    @property
+    def snr_interval(self) -> int:
+        """Steps from one measurement of the SNRs to the next: where the network sleeps, at a sleep."""
+        if self.run.snr_every:
+            return self.run.snr_every
+        half, sleep_every = max(1, self.steps_per_epoch // 2), self.run.sleep_every or 1
+        return ceil(half / sleep_every) * sleep_every
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors and facts for a checkpoint; all processes must ask for it."""
+        tensors = {MODEL + name: value for name, value in compact_state(bare(self.model)).items()}
+        for name, parameter in bare(self.model).named_parameters():
+            for key, value in self.optimizer.state.get(parameter, {}).items():
+                tensors[f"{OPTIMIZER}{name}/{key}"] = whole(value)
+        facts = {
+            "step": self.step,
+            "tally": self.tally.over_all(self.place).as_dict(),
+            "seconds": self.seconds,
+            "sleep_seconds": self.sleep_seconds,
+            "sleep": None if self.sleep is None else self.sleep.state_dict(),
+        }
+        return tensors, facts
+
+    def load(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        """Go on from what `state` returned."""
+        load_compact_state(bare(self.model), _below(MODEL, tensors))
+        for name, parameter in bare(self.model).named_parameters():
+            moments = _below(f"{OPTIMIZER}{name}/", tensors)
+            self.optimizer.state[parameter] = {key: _placed_like(parameter, value) for key, value in moments.items()}
+        self.step, self.seconds, self.sleep_seconds = facts["step"], facts["seconds"], facts["sleep_seconds"]
+        self.tally = Tally(**facts["tally"]) if self.place.first else Tally()
+        if self.sleep is not None:
+            self.sleep.load_state_dict(facts["sleep"])
+
+    def _rest(self) -> list[dict[str, Any]]:
+        """Sleep if it is time; measure before and after if that is due."""
+        due = bool(self.layers) and self.step % self.snr_interval == 0
+        reports = [self._snr("awake")] if due else []
+        if self.sleep is not None:
+            start = time.perf_counter()
+            slept = self.sleep.step()
+            self.sleep_seconds += time.perf_counter() - start
+            if due and slept:
+                reports.append(self._snr("asleep"))
+        return reports
+
+    def _snr(self, when: str) -> dict[str, Any]:
+        return {"kind": "snr", "step": self.step, "when": when, "layers": layer_snrs(self.layers)}
+
+    def _receive(self, inputs: Tensor) -> Tensor:
+        inputs = self.place.receive(inputs)
+        if self.run.connectivity == "convolutional":
+            return inputs.contiguous(memory_format=torch.channels_last)
+        return inputs
+
+
+def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _placed_like(parameter: nn.Parameter, value: Tensor) -> Tensor:
+    """A moment where its parameter is, in the same memory format; the count of steps as it is."""
+    if value.shape != parameter.shape:
+        return value.to(parameter.device)
+    if is_distributed(parameter):
+        from torch.distributed.tensor import distribute_tensor
+
+        return distribute_tensor(value, parameter.device_mesh, parameter.placements)  # type: ignore[attr-defined]
+    return torch.empty_like(parameter).copy_(value)

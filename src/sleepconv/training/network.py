@@ -1,0 +1,71 @@
+"""From a run to its network."""
+
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+import torch
+from torch import nn
+
+from sleepconv.models import resnet18, resnet20
+from sleepconv.nn import to_locally_connected
+from sleepconv.sleep import Circuit, Hebbian, Instant, Sleep
+from sleepconv.sleep.rules import Rule
+from sleepconv.training.run import Run
+
+NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {
+    "resnet20": lambda channels, classes: _for_colour(channels, resnet20(classes)),
+    "resnet18": lambda channels, classes: _for_colour(channels, resnet18(classes)),
+    "resnet18_3x3": lambda channels, classes: _for_colour(channels, resnet18(classes, stem="3x3")),
+}
+KEPT_CONVOLUTIONS = {"local": 0, "local_after_first": 1}
+RULES: dict[str, Callable[..., Rule]] = {"instant": Instant, "hebbian": Hebbian, "circuit": Circuit}
+
+
+def build_network(run: Run, input_size: tuple[int, int, int], num_classes: int) -> nn.Module:
+    """The network of a run as it is before training; its weights depend on the run's seed alone.
+
+    >>> run = Run(name="mine", dataset="cifar10", connectivity="convolutional", learning_rate=1e-2)
+    >>> type(build_network(run, (3, 32, 32), 10)).__name__
+    'ResNetCIFAR'
+    """
+    if run.network not in NETWORKS:
+        near = get_close_matches(run.network, NETWORKS, n=1)
+        raise ValueError(f"there is no network {run.network!r}; {near or list(NETWORKS)}")
+    with torch.random.fork_rng():
+        torch.manual_seed(run.seed)
+        model = NETWORKS[run.network](input_size[0], num_classes)
+        if run.connectivity == "convolutional":
+            return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        kept = KEPT_CONVOLUTIONS[run.connectivity]
+        return to_locally_connected(model, torch.zeros(1, *input_size), keep_first=kept, inplace=True)
+
+
+def build_sleep(run: Run, model: nn.Module) -> Sleep | None:
+    """The sleep of a run, or None if its network never sleeps.
+
+    >>> run = Run(name="mine", dataset="cifar10", connectivity="local", learning_rate=1e-3)
+    >>> build_sleep(run, nn.Identity()) is None
+    True
+    """
+    if run.sleep_every is None:
+        return None
+    return Sleep(model, every=run.sleep_every, rule=build_rule(run.sleep_rule, run.sleep_options))
+
+
+def build_rule(name: str, options: Mapping[str, Any]) -> Rule:
+    """The rule of this name with these options.
+
+    >>> build_rule("hebbian", {"decay": 0.01}).decay
+    0.01
+    """
+    try:
+        return RULES[name](**options)
+    except TypeError as error:
+        raise ValueError(f"sleep_options={dict(options)} do not fit the rule {name!r}: {error}") from error
+
+
+def _for_colour(channels: int, model: nn.Module) -> nn.Module:
+    if channels != 3:
+        raise ValueError(f"this network takes images with 3 channels, the dataset's have {channels}")
+    return model
