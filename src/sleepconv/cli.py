@@ -32,6 +32,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_bench(verbs)
     _add_figure(verbs)
     _add_data(verbs)
+    _add_brain(verbs)
     return parser
 
 
@@ -137,4 +138,67 @@ def _data_bench(options: argparse.Namespace) -> int:
 
     result = bench.run(options.data_dir)
     print(json.dumps(result) if options.json else bench.as_text(result))
+    return 0
+
+
+def _add_brain(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    brain = verbs.add_parser("brain", help="how well networks fit the ventral stream and behaviour")
+    actions = brain.add_subparsers(title="actions", metavar="ACTION", required=True)
+    score = actions.add_parser(
+        "score",
+        help="score trained runs on a folder of recordings",
+        epilog="example: sleepconv brain score runs --data recordings --untrained --pixels",
+    )
+    score.add_argument("runs", nargs="+", metavar="RUN", help="a run's folder, or one with runs below it")
+    score.add_argument("--data", required=True, metavar="DIR", help="recordings, dissimilarities, label counts")
+    score.add_argument("--out", default="brain", metavar="DIR", help="where records go (default: brain)")
+    score.add_argument("--untrained", action="store_true", help="also score the networks before training")
+    score.add_argument("--pixels", action="store_true", help="also score the images themselves")
+    score.add_argument("--layers", nargs="+", metavar="NAME", help="compare these only (default: blocks)")
+    score.add_argument("--data-dir", metavar="DIR", help="where CIFAR-10 lies, whose test images behaviour needs")
+    score.add_argument("--json", action="store_true", help="the table and records for a script")
+    score.set_defaults(run=_brain_score)
+    table = actions.add_parser("table", help="make table and figure again from records")
+    table.add_argument("records", nargs="+", metavar="RECORD", help="a record, or a folder of them")
+    table.add_argument("--out", metavar="DIR", help="also write table.md and layers.png, .svg here")
+    table.add_argument("--json", action="store_true", help="the table and records for a script")
+    table.set_defaults(run=_brain_table)
+    plugin = actions.add_parser("plugin", help="write a submission folder for Brain-Score")
+    plugin.add_argument("path", metavar="RUN", help="the finished run")
+    plugin.add_argument("--out", required=True, metavar="DIR", help="where the submission's folder is made")
+    plugin.set_defaults(run=_brain_plugin)
+
+
+def _brain_score(options: argparse.Namespace) -> int:
+    from sleepconv.brain import report
+
+    records = report.score_runs(
+        options.runs,
+        options.data,
+        options.out,
+        untrained=options.untrained,
+        with_pixels=options.pixels,
+        layers=options.layers,
+        data_dir=options.data_dir,
+    )
+    report.write(records, options.out)
+    print(report.as_json(records) if options.json else report.as_text(records))
+    return 0
+
+
+def _brain_table(options: argparse.Namespace) -> int:
+    from sleepconv.brain import report
+    from sleepconv.brain.records import read_all
+
+    records = read_all(options.records)
+    if options.out:
+        report.write(records, options.out)
+    print(report.as_json(records) if options.json else report.as_text(records))
+    return 0
+
+
+def _brain_plugin(options: argparse.Namespace) -> int:
+    from sleepconv.brain.plugin import write_plugin
+
+    print(write_plugin(options.path, options.out))
     return 0

@@ -50,7 +50,11 @@ def activations(
     """
     if not len(images) or batch_size < 1:
         raise ValueError(f"{len(images)} images in batches of {batch_size}: both numbers are 1 or more")
-    store = _Files(cache / _fingerprint(model, images, layers, prepare), len(images)) if cache else _Memory(len(images))
+    store = (
+        _Files(cache / digest_of(model, list(layers), images, prepare(images[:1])), len(images))
+        if cache
+        else _Memory(len(images))
+    )
     done = store.resume(layers)
     advance(done)
     with _recording(model, layers) as recorded:
@@ -156,11 +160,15 @@ def _device(model: nn.Module) -> torch.device:
     return next((p.device for p in model.parameters()), torch.device("cpu"))
 
 
-def _fingerprint(model: nn.Module, images: np.ndarray, layers: Sequence[str], prepare: Prepare) -> str:
-    digest = hashlib.blake2b(repr((str(model), list(layers), images.shape)).encode(), digest_size=12)
-    for tensor in model.state_dict().values():
-        if isinstance(tensor, Tensor):
-            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    digest.update(np.ascontiguousarray(images).data)
-    digest.update(prepare(images[:1]).contiguous().numpy().data)
+def digest_of(model: nn.Module, *others: Any) -> str:
+    """A name for a network with its weights, its structure and whatever else decides a result.
+
+    >>> digest_of(nn.Linear(2, 1), "a") != digest_of(nn.Linear(2, 1), "a")
+    True
+    """
+    digest = hashlib.blake2b(str(model).encode(), digest_size=12)
+    for value in (*model.state_dict().values(), *others):
+        if isinstance(value, Tensor):
+            value = value.detach().cpu().contiguous().numpy()
+        digest.update(np.ascontiguousarray(value).data if isinstance(value, np.ndarray) else repr(value).encode())
     return digest.hexdigest()

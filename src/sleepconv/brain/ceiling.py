@@ -25,7 +25,8 @@ def reliability(
     random = np.random.default_rng(seed)
     halves = [_half_means(repeats, random) for _ in range(splits)]
     r = np.stack([_paired(first, second) for first, second in halves])
-    return 2 * r / (1 + r)
+    with np.errstate(divide="ignore"):
+        return 2 * r / (1 + r)
 
 
 def ceiling(repeats: Float[np.ndarray, "images neurons repeats"], *, seed: int = 0) -> float:
@@ -36,7 +37,9 @@ def ceiling(repeats: Float[np.ndarray, "images neurons repeats"], *, seed: int =
     """
     median = float(np.nanmedian(reliability(repeats, seed=seed), axis=1).mean())
     if not median > 0:
-        raise ValueError(f"the median neuron's reliability is {median:.2g}: these repeats do not agree, no fit can be judged")
+        raise ValueError(
+            f"the median neuron's reliability is {median:.2g}: these repeats do not agree, no fit can be judged"
+        )
     return median**0.5
 
 

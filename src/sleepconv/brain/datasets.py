@@ -40,7 +40,9 @@ class Recording:
         """Refuse what does not fit together."""
         check_images(self.name, self.images)
         if self.responses.ndim not in (2, 3):
-            raise ValueError(f"{self.name}: responses of shape {self.responses.shape}; expected images × neurons (× repeats)")
+            raise ValueError(
+                f"{self.name}: responses of shape {self.responses.shape}; expected images × neurons (× repeats)"
+            )
         check_count(self.name, self.images, responses=self.responses, groups=self.groups)
         for what, names, count in [
             ("image", self.image_names, len(self.images)),
@@ -120,7 +122,9 @@ class LabelCounts:
     def __post_init__(self) -> None:
         """Refuse what does not count."""
         if self.counts.ndim != 2 or self.counts.min(initial=0) < 0 or (self.counts.sum(axis=1) < 2).any():
-            raise ValueError(f"{self.name}: counts are images × classes, 0 or more, and each image has two labels or more")
+            raise ValueError(
+                f"{self.name}: counts are images × classes, 0 or more, and each image has two labels or more"
+            )
 
 
 def mean_over_repeats(repeats: Float[np.ndarray, "images neurons repeats"]) -> Float[np.ndarray, "images neurons"]:
@@ -151,4 +155,6 @@ def check_count(name: str, images: np.ndarray, **others: np.ndarray | None) -> N
     """Refuse what does not come once per image."""
     for what, values in others.items():
         if values is not None and len(values) != len(images):
-            raise ValueError(f"{name}: {len(images)} images came with {what} to {len(values)}; each image needs one row")
+            raise ValueError(
+                f"{name}: {len(images)} images came with {what} to {len(values)}; each image needs one row"
+            )

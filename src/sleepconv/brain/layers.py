@@ -33,7 +33,7 @@ def comparable_layers(model: nn.Module) -> list[str]:
     (['relu', 'stages.0.0', 'stages.0.1'], 'pool')
     """
     opened = list(_opened(model, ""))
-    chosen = [name for name, module in opened if _is_block(module) or type(module).__module__ in ENDS_A_STEP]
+    chosen = [name for name, module in opened if _is_block(module) or _ends_a_step(module)]
     return chosen or [name for name, _ in opened[:-1] or opened]
 
 
@@ -48,3 +48,7 @@ def _opened(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
 
 def _is_block(module: nn.Module) -> bool:
     return any(True for _ in module.children())
+
+
+def _ends_a_step(module: nn.Module) -> bool:
+    return any(kind.__module__ in ENDS_A_STEP for kind in type(module).__mro__)

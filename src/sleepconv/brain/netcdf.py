@@ -21,7 +21,9 @@ def read_netcdf(path: Path | str) -> Iterator[Recording]:
     """
     path = Path(path)
     with _xarray().open_dataset(path) as file:
-        variables = [variable for variable in file.data_vars.values() if {"presentation", "neuroid"} <= {*variable.dims}]
+        variables = [
+            variable for variable in file.data_vars.values() if {"presentation", "neuroid"} <= {*variable.dims}
+        ]
         if len(variables) != 1:
             raise ValueError(f"{path} holds {len(variables)} variables over presentation × neuroid; expected one")
         assembly = variables[0].load()

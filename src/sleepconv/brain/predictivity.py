@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 from scipy.stats import pearsonr
 from sklearn.cross_decomposition import PLSRegression
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import RidgeCV
 from sklearn.model_selection import GroupKFold, GroupShuffleSplit, KFold, ShuffleSplit
 
@@ -91,7 +92,9 @@ def predictivity(
     if len(features) != len(responses):
         raise ValueError(f"features of {len(features)} images came with responses to {len(responses)}")
     held_out = [
-        correlations(_predict(regression, components, features[train], responses[train], features[test]), responses[test])
+        correlations(
+            _predict(regression, components, features[train], responses[train], features[test]), responses[test]
+        )
         for train, test in splits(len(features), groups=groups, folds=folds, seed=seed)
     ]
     return Predictivity(np.stack(held_out), ceiling)
@@ -174,8 +177,10 @@ def _predict(
             )
         model = PLSRegression(min(components, features.shape[1]), scale=False)
         with warnings.catch_warnings():
-            # A layer that explains the training images completely leaves nothing for further components.
+            # Nothing is left for further components where a layer explains the training images completely, and
+            # directions that explain equally much are not told apart: neither changes how well it predicts.
             warnings.filterwarnings("ignore", "y residual is constant", UserWarning)
+            warnings.simplefilter("ignore", ConvergenceWarning)
             model.fit(features, responses)
     else:
         raise ValueError(f'regression is "pls" or "ridge", not {regression!r}')
