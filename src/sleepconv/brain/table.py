@@ -159,8 +159,9 @@ def _detail(entry: dict[str, Any]) -> list[str]:
     score = "–" if entry["score"] is None else f"{_number(entry['score'])} ± {_number(entry['score_error'])}"
     top = "–" if entry["ceiling"] is None else _number(entry["ceiling"])
     plain = f"{_number(entry['r'])} ± {_number(entry['r_error'])}"
-    neural = [_number(entry["ridge"]["r"]), str(entry["neurons"]), str(entry["neurons_left_out"])]
-    tail = neural if entry["method"] == "pls" else ["–", "–", "–"]
+    tail = ["–", "–", "–"]
+    if entry["method"] == "pls":
+        tail = [_number(entry["ridge"]["r"]), str(entry["neurons"]), str(entry["neurons_left_out"])]
     return [entry["dataset"], entry["region"], entry["layer"], plain, score, top, *tail]
 
 
