@@ -11,7 +11,7 @@ from sleepconv.nn import to_locally_connected
 IMAGES = np.random.default_rng(0).normal(size=(10, 3, 8, 8)).astype(np.float32)
 
 
-class Stopped(Exception):
+class StoppedError(Exception):
     pass
 
 
@@ -49,11 +49,11 @@ def test_an_interrupted_call_continues_after_its_last_whole_batch(tmp_path):
     def prepare(batch: np.ndarray, stop_at: int | None = None) -> torch.Tensor:
         seen.append(len(batch))
         if len(seen) == stop_at:
-            raise Stopped
+            raise StoppedError
         return torch.from_numpy(batch)
 
     # The first call of `prepare` names the cache.
-    with pytest.raises(Stopped):
+    with pytest.raises(StoppedError):
         activations(model, IMAGES, ["2"], prepare=lambda b: prepare(b, stop_at=4), batch_size=3, cache=tmp_path)
     seen.clear()
     resumed = activations(model, IMAGES, ["2"], prepare=prepare, batch_size=3, cache=tmp_path)

@@ -1,4 +1,4 @@
-"""Fits against answers that are known: brains made of a layer and noise, and scikit-learn on the features themselves."""
+"""Fits against known answers: brains made of a layer and noise, and scikit-learn on the features themselves."""
 
 import numpy as np
 import pytest

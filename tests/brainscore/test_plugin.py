@@ -132,4 +132,4 @@ def test_a_network_without_imagenets_classes_is_refused_for_labelling_by_brain_s
 def test_the_preparation_written_into_the_plugin_is_that_of_the_run(commitment):
     module = __import__(f"brainscore_vision.models.{commitment.identifier}.model", fromlist=["PREPARE"])
     assert isinstance(module.PREPARE, Preparation)
-    assert module.PREPARE == preparation_for("cifar10", (3, 32, 32))
+    assert preparation_for("cifar10", (3, 32, 32)) == module.PREPARE

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int, Shaped, UInt8
@@ -64,19 +65,12 @@ class Recording:
 
     def save(self, path: Path) -> None:
         """Write the open format, an ``.npz`` that `read_dataset` reads."""
-        optional = {
-            "groups": self.groups,
-            "image_names": np.array(self.image_names) if len(self.image_names) else None,
-            "neuron_names": np.array(self.neuron_names) if len(self.neuron_names) else None,
-        }
-        np.savez_compressed(
-            path,
-            name=self.name,
-            region=self.region,
-            images=self.images,
-            responses=self.responses,
-            **{key: value for key, value in optional.items() if value is not None},
-        )
+        arrays: dict[str, Any] = {"name": self.name, "region": self.region, "images": self.images}
+        arrays["responses"] = self.responses
+        for key in ("groups", "image_names", "neuron_names"):
+            if (values := getattr(self, key)) is not None and len(values):
+                arrays[key] = np.asarray(values)
+        np.savez_compressed(path, **arrays)
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def fit_recording(
     if not kept.any():
         raise ValueError(f"{recording.name}: no neuron answers to every image and differently to some")
     top = _ceiling_of(_Shared(recording), tuple(scoring), tuple(np.flatnonzero(kept)), settings.seed)
-    layers = {}
+    layers: dict[str, Entry] = {}
     for name, rows in features.items():
         chosen = _predictivity(rows, means, kept, choosing, recording, settings, folds=settings.choice_folds)
         scored = _predictivity(rows, means, kept, scoring, recording, settings, ceiling=top)
@@ -146,16 +146,16 @@ def _predictivity(
 ) -> Predictivity:
     shared = {"folds": settings.folds, "components": settings.components, "seed": settings.seed} | options
     groups = None if recording.groups is None else recording.groups[half]
-    return predictivity(principal_axes(rows[half]), means[half][:, kept], groups=groups, **shared)
+    return predictivity(principal_axes(rows, half), means[half][:, kept], groups=groups, **shared)
 
 
-def _numbers(fit: Predictivity) -> dict[str, float | None]:
+def _numbers(fit: Predictivity) -> Entry:
     return {"score": fit.score, "score_error": fit.score_error, "r": fit.r, "r_error": fit.r_error}
 
 
-def _similarity_numbers(r: np.ndarray, ceilings: list[NoiseCeiling | None]) -> dict[str, float | None]:
+def _similarity_numbers(r: np.ndarray, ceilings: list[NoiseCeiling | None]) -> Entry:
     """ρ and ρ / upper ceiling, as Brain-Score divides for RSA."""
-    plain = {"r": float(r.mean()), "r_error": float(r.std(ddof=1))}
+    plain: Entry = {"r": float(r.mean()), "r_error": float(r.std(ddof=1))}
     known = [c for c in ceilings if c is not None]
     if not known:
         return {"score": None, "score_error": None, **plain, "ceiling": None, "ceiling_lower": None}

@@ -13,7 +13,7 @@ from sleepconv.training import RunFolder
 from sleepconv.training.checkpoints import read_tensors
 from sleepconv.training.folder import RECIPE, WEIGHTS
 
-INIT = Template('''\
+INIT = Template("""\
 from brainscore_vision import model_registry
 from brainscore_vision.model_helpers.brain_transformation import ModelCommitment
 
@@ -22,7 +22,7 @@ from .model import LAYERS, READOUT, get_model
 model_registry["$identifier"] = lambda: ModelCommitment(
     identifier="$identifier", activations_model=get_model(), layers=LAYERS, behavioral_readout_layer=READOUT
 )
-''')
+""")
 MODEL = Template('''\
 """$row, trained on $dataset: a network of sleepconv (Pogodin et al., 2021)."""
 
@@ -57,7 +57,7 @@ def get_model():
     wrapper.image_size = $image_size
     return wrapper
 ''')
-TEST = Template('''\
+TEST = Template("""\
 import brainscore_vision
 import pytest
 
@@ -65,7 +65,7 @@ import pytest
 @pytest.mark.travis_slow
 def test_has_identifier():
     assert brainscore_vision.load_model("$identifier").identifier == "$identifier"
-''')
+""")
 
 
 def write_plugin(path: StrPath, out: StrPath) -> Path:

@@ -127,21 +127,23 @@ def halves(count: int, *, groups: Groups = None, seed: int = 0) -> tuple[Rows, R
 
 
 def principal_axes(
-    features: Float[np.ndarray, "images features"], *, block: int = 4096
+    features: Float[np.ndarray, "all_images features"], rows: Rows | slice = slice(None), *, block: int = 4096
 ) -> Float[np.ndarray, "images axes"]:
     """The features seen along their principal axes: a rotation, with no axis that varies left out.
 
     Both regressions depend on distances and angles only, so their predictions stay the same, but an image has at most
-    as many numbers as there are images. Features are read by blocks of columns, so they may lie in a file.
+    as many numbers as there are images. Features are read by blocks of columns, so they may lie in a file; ``rows``
+    says which images to take.
 
     >>> features = np.random.default_rng(0).normal(size=(5, 1000))
     >>> axes = principal_axes(features)
     >>> axes.shape, bool(np.allclose(axes @ axes.T, (features - features.mean(0)) @ (features - features.mean(0)).T))
     ((5, 4), True)
     """
-    products = np.zeros((len(features), len(features)))
+    count = len(np.arange(len(features))[rows])
+    products = np.zeros((count, count))
     for first in range(0, features.shape[1], block):
-        columns = np.asarray(features[:, first : first + block], dtype=np.float64)
+        columns = features[:, first : first + block][rows].astype(np.float64)
         columns = columns - columns.mean(axis=0)
         products += columns @ columns.T
     lengths, directions = np.linalg.eigh(products)
@@ -149,7 +151,7 @@ def principal_axes(
         raise ValueError("the features are not finite; the network's answers overflow")
     kept = lengths > max(lengths[-1], 0) * 1e-12
     if not kept.any():
-        raise ValueError(f"all {features.shape[1]} features are the same for all {len(features)} images")
+        raise ValueError(f"all {features.shape[1]} features are the same for all {count} images")
     return (directions[:, kept] * np.sqrt(lengths[kept]))[:, ::-1]
 
 

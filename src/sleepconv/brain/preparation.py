@@ -41,7 +41,7 @@ class Preparation:
 
     def __call__(self, images: Pictures) -> Float32[Tensor, "images channels height width"]:
         """The network's input for a batch of images."""
-        pixels = torch.from_numpy(np.ascontiguousarray(images)).float()
+        pixels = torch.from_numpy(images.astype(np.float32))
         pixels = pixels[:, None] if pixels.ndim == 3 else pixels.movedim(3, 1)
         pixels = _scaled(_coloured(pixels, self.input_size[0]), self.input_size[1:])
         scale, shift = self.statistics.scale_and_shift(pixels.device)

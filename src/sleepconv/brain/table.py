@@ -166,7 +166,7 @@ def _detail(entry: dict[str, Any]) -> list[str]:
 
 
 def _label(record: Record) -> str:
-    return {"untrained": f"{record['row']}, untrained"}.get(record["kind"], record["row"])
+    return str(record["row"]) + (", untrained" if record["kind"] == "untrained" else "")
 
 
 def _number(value: float) -> str:
