@@ -1,6 +1,7 @@
 """`sleepconv brain` from runs and recordings to table, figure and records."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -76,6 +77,12 @@ def test_an_unknown_layer_is_one_line_with_the_nearest(runs, recordings, tmp_pat
 def test_a_folder_without_finished_runs_is_an_error(recordings, tmp_path, capsys):
     assert score(tmp_path / "nothing", recordings, tmp_path / "out") == 1
     assert "no finished run in" in capsys.readouterr().err
+
+
+def test_two_runs_that_would_share_a_record_are_an_error(runs, recordings, tmp_path, capsys):
+    shutil.copytree(runs / "small", runs / "twin")
+    assert score(runs, recordings, tmp_path / "out") == 1
+    assert "would share the record small-scale-1-seed-0" in capsys.readouterr().err
 
 
 def test_a_plugin_is_a_folder_of_valid_python_with_the_weights(runs, tmp_path, capsys):

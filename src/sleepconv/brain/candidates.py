@@ -79,6 +79,7 @@ def candidates(
     if not folders:
         raise FileNotFoundError(f"no finished run in {', '.join(map(str, paths))}: none has a {WEIGHTS}")
     trained = [_trained(folder, layers, data_dir) for folder in folders]
+    _check_names(trained, folders)
     found = list(trained)
     if untrained:
         found += {c.name: c for c in (_untrained(folder, layers, data_dir) for folder in folders)}.values()
@@ -92,6 +93,15 @@ def pixel_candidate(prepare: Preparation) -> Candidate:
     ['pixels']
     """
     return Candidate("pixels", "pixels", "pixels", pixels, prepare, layers=("pixels",))
+
+
+def _check_names(trained: Sequence[Candidate], folders: Sequence[RunFolder]) -> None:
+    paths: dict[str, RunFolder] = {}
+    for candidate, folder in zip(trained, folders, strict=True):
+        if candidate.name in paths:
+            both = f"{paths[candidate.name].path} and {folder.path}"
+            raise ValueError(f"{both} would share the record {candidate.name}; score them with different --out")
+        paths[candidate.name] = folder
 
 
 def _trained(folder: RunFolder, layers: Sequence[str] | None, data_dir: StrPath | None) -> Candidate:
