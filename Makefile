@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 BRAINSCORE := .venv-brainscore
 
-.PHONY: test test-brainscore check setup bench clean
+.PHONY: test test-brainscore check setup bench demo clean
 
 test: setup  ## set up, lint, check types, run every test
 	$(BIN)/ruff check .
@@ -33,6 +33,9 @@ $(BRAINSCORE)/installed: pyproject.toml setup.py constraints-brainscore.txt
 
 bench: setup  ## speed and memory as ratios in one run
 	$(BIN)/sleepconv bench --json benchmarks/last.json --markdown benchmarks/README.md
+
+demo: setup  ## digits where no digit was ever seen: train, test, draw, report
+	$(BIN)/sleepconv demo --out demo
 
 clean:
 	rm -rf .venv $(BRAINSCORE) build dist src/*.egg-info

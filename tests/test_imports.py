@@ -15,10 +15,14 @@ ORDER = [
     "data",
     "training",
     "recipes",
+    "sweep",
     "paper",
     "brain",
     "bench",
+    "report",
+    "demo",
     "cli",
+    "__main__",
 ]
 ONLY_FUNCTIONAL = "simulation"
 ROOT = Path(sleepconv.__file__).parent

@@ -45,6 +45,12 @@ def test_the_page_shows_a_missing_peer_as_a_dash():
         "layers": [{"shape": (3, 16, 3, 1, 32), "batch": 32, "seconds": seconds, "gflop": 10.0}],
         "steps": [{"batch": 32, "seconds": seconds}],
         "memory": [{"batch": 32, "gigabytes": seconds}],
+        "training": {
+            "epoch ÷ convolution": 1.1,
+            "loop ÷ bare step": 1.02,
+            "checkpoint ÷ epoch": 0.01,
+            "seconds to go on": 2.0,
+        },
         "growth": [{"what": "batch", "value": 64, "milliseconds": 1.0, "megabytes": 2.0}],
     }
     page = report.as_markdown(record)

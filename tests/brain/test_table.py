@@ -1,10 +1,12 @@
 import json
+from collections.abc import Sequence
 
 import pytest
 
 from sleepconv.brain import records, table
 from sleepconv.brain.figure import draw
-from sleepconv.brain.report import as_text
+from sleepconv.brain.report import as_markdown
+from sleepconv.paper.rendering import Sheet
 
 
 def entry(region: str, score: float | None, **more) -> dict:
@@ -28,29 +30,28 @@ RECORDS = [
 ]
 
 
-def rows_of(text: str) -> dict[str, list[str]]:
-    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()]
-    return {cells[0]: cells[1:] for cells in lines}
+def rows_of(sheet: Sheet) -> dict[str, Sequence[str]]:
+    return {row[0]: row[1:] for row in sheet.rows}
 
 
 def test_rows_stand_in_the_papers_order_and_baselines_below():
-    rows = list(rows_of(table.as_markdown(RECORDS)))
-    assert rows == ["", "---", "conv", "ws(1)", "LC, untrained", "pixels", "ceiling"]
+    rows = list(rows_of(table.main_sheet(RECORDS)))
+    assert rows == ["conv", "ws(1)", "LC, untrained", "pixels", "ceiling"]
 
 
 def test_a_cell_has_the_mean_over_seeds_its_deviation_and_the_papers_number():
-    rows = rows_of(table.as_markdown(RECORDS))
+    rows = rows_of(table.main_sheet(RECORDS))
     assert rows["conv"][2] == "**.400 ± .007** (.459)"
     assert rows["conv"][0] == "**.500 ± .007** (.493)"
     assert rows["ws(1)"][2] == ".300 ± .010 (.468)"
 
 
 def test_baselines_are_never_bold():
-    assert rows_of(table.as_markdown(RECORDS))["LC, untrained"][0] == ".900 ± .010"
+    assert rows_of(table.main_sheet(RECORDS))["LC, untrained"][0] == ".900 ± .010"
 
 
 def test_what_has_no_data_shows_as_a_dash_and_lacks_a_mean():
-    rows = rows_of(table.as_markdown(RECORDS))
+    rows = rows_of(table.main_sheet(RECORDS))
     assert rows["conv"][1] == "– (.313)"
     assert rows["pixels"][2] == "–"
     assert rows["pixels"][5] == "–"
@@ -58,7 +59,7 @@ def test_what_has_no_data_shows_as_a_dash_and_lacks_a_mean():
 
 
 def test_every_dataset_is_in_the_details_with_plain_r():
-    assert "| ws(1) | toy-V1 | V1 | second | .300 ± .020 | .500 ± .010 | .900 | .250 | 9 | 1 |" in as_text(RECORDS)
+    assert "| ws(1) | toy-V1 | V1 | second | .300 ± .020 | .500 ± .010 | .900 | .250 | 9 | 1 |" in as_markdown(RECORDS)
 
 
 def test_the_paper_says_lc_fits_v1_best():
@@ -69,7 +70,7 @@ def test_the_paper_says_lc_fits_v1_best():
 def test_records_read_back_as_written_and_make_the_same_table(tmp_path):
     for item in RECORDS:
         records.write(tmp_path, item)
-    assert table.as_markdown(records.read_all([tmp_path])) == table.as_markdown(RECORDS)
+    assert table.main_sheet(records.read_all([tmp_path])) == table.main_sheet(RECORDS)
 
 
 def test_a_file_that_is_no_record_is_named(tmp_path, tmp_path_factory):

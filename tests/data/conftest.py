@@ -1,13 +1,8 @@
-"""Small files in the official formats, written for the tests."""
+"""Tests of data leave the user's folders alone."""
 
-import gzip
-import io
-from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 
 @pytest.fixture(autouse=True)
@@ -16,108 +11,3 @@ def _own_data_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request
     if "real_data" not in request.fixturenames:
         monkeypatch.setenv("SLEEPCONV_DATA", str(tmp_path / "data"))
         monkeypatch.delenv("SLEEPCONV_CACHE", raising=False)
-
-
-@pytest.fixture
-def data_dir(tmp_path: Path) -> Path:
-    folder = tmp_path / "data"
-    folder.mkdir()
-    return folder
-
-
-def cifar_records(count: int, label_bytes: int, classes: int, seed: int) -> bytes:
-    random = np.random.default_rng(seed)
-    records = random.integers(0, 256, (count, label_bytes + 3072), dtype=np.uint8)
-    records[:, label_bytes - 1] = np.arange(count) % classes
-    return records.tobytes()
-
-
-@pytest.fixture
-def small_cifar10(data_dir: Path) -> Path:
-    """Six files of 20 records each."""
-    folder = data_dir / "cifar-10-batches-bin"
-    folder.mkdir()
-    for i in range(1, 6):
-        (folder / f"data_batch_{i}.bin").write_bytes(cifar_records(20, 1, 10, seed=i))
-    (folder / "test_batch.bin").write_bytes(cifar_records(20, 1, 10, seed=0))
-    (folder / "batches.meta.txt").write_text("\n".join(f"class {i}" for i in range(10)) + "\n\n")
-    return folder
-
-
-@pytest.fixture
-def small_cifar100(data_dir: Path) -> Path:
-    folder = data_dir / "cifar-100-binary"
-    folder.mkdir()
-    (folder / "train.bin").write_bytes(cifar_records(200, 2, 100, seed=1))
-    (folder / "test.bin").write_bytes(cifar_records(100, 2, 100, seed=2))
-    (folder / "fine_label_names.txt").write_text("\n".join(f"fine {i}" for i in range(100)) + "\n")
-    (folder / "coarse_label_names.txt").write_text("\n".join(f"coarse {i}" for i in range(20)) + "\n")
-    return folder
-
-
-def idx(values: np.ndarray) -> bytes:
-    header = bytes([0, 0, 8, values.ndim]) + np.array(values.shape, ">u4").tobytes()
-    return header + values.astype(np.uint8).tobytes()
-
-
-@pytest.fixture
-def small_fashion(data_dir: Path) -> Path:
-    folder = data_dir / "fashion-mnist"
-    folder.mkdir()
-    random = np.random.default_rng(0)
-    for part, count in (("train", 50), ("t10k", 20)):
-        images = random.integers(0, 256, (count, 28, 28))
-        (folder / f"{part}-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(images)))
-        (folder / f"{part}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(np.arange(count) % 10)))
-    return folder
-
-
-def jpeg(height: int, width: int, seed: int = 0, mode: str = "RGB") -> bytes:
-    """A smooth random picture, so that compression changes it little."""
-    random = np.random.default_rng(seed)
-    small = Image.fromarray(random.integers(0, 256, (4, 4, 3), dtype=np.uint8))
-    picture = small.resize((width, height), Image.Resampling.BICUBIC).convert(mode)
-    content = io.BytesIO()
-    picture.save(content, "JPEG", quality=95)
-    return content.getvalue()
-
-
-@pytest.fixture
-def make_jpeg() -> Callable[..., bytes]:
-    return jpeg
-
-
-@pytest.fixture
-def small_tiny_imagenet(data_dir: Path) -> Path:
-    """Three classes of ten training images; six validation images in no order, one of them grey."""
-    folder = data_dir / "tiny-imagenet-200"
-    wnids = ["n03", "n01", "n02"]
-    for number, wnid in enumerate(wnids):
-        images = folder / "train" / wnid / "images"
-        images.mkdir(parents=True)
-        for i in range(10):
-            (images / f"{wnid}_{i}.JPEG").write_bytes(jpeg(64, 64, seed=10 * number + i))
-    (folder / "val" / "images").mkdir(parents=True)
-    lines = []
-    for i, wnid in enumerate(["n02", "n01", "n03", "n03", "n01", "n02"]):
-        content = jpeg(64, 64, seed=100 + i, mode="L" if i == 3 else "RGB")
-        (folder / "val" / "images" / f"val_{i}.JPEG").write_bytes(content)
-        lines.append(f"val_{i}.JPEG\t{wnid}\t0\t0\t63\t63")
-    (folder / "val" / "val_annotations.txt").write_text("\n".join(lines) + "\n")
-    (folder / "wnids.txt").write_text("\n".join(wnids) + "\n")
-    (folder / "words.txt").write_text("n01\tgoldfish, Carassius auratus\nn02\tfrog\nn03\tacorn\n")
-    return folder
-
-
-@pytest.fixture
-def small_imagenet(data_dir: Path) -> Path:
-    """Two classes; twelve training and six validation images of various sizes."""
-    folder = data_dir / "imagenet"
-    sizes = [(300, 400), (400, 300), (256, 256), (120, 200), (280, 500), (600, 512)]
-    for part, count in (("train", 6), ("val", 3)):
-        for wnid in ("n01", "n02"):
-            images = folder / part / wnid
-            images.mkdir(parents=True)
-            for i in range(count):
-                (images / f"{wnid}_{i}.JPEG").write_bytes(jpeg(*sizes[i], seed=i))
-    return folder

@@ -113,6 +113,33 @@ def test_only_included_layers_sleep_and_excluded_ones_do_not():
         assert rule.slept == [names]
 
 
+def test_a_layer_registered_twice_sleeps_once_and_is_chosen_by_either_name():
+    model = network()
+    model.again = model[0]
+    for options, names in [({}, ["0", "1.1"]), ({"include": ["again"]}, ["0"]), ({"exclude": ["again"]}, ["1.1"])]:
+        sleep = Sleep(model, every=1, statistics=True, **options)
+        assert list(sleep.layers) == list(sleep.step().layers) == names
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_steps_that_a_grad_scaler_skips_are_not_counted(fused):
+    model = network()
+    optimizer = torch.optim.AdamW(model.parameters(), fused=fused)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    sleep = Sleep(model, every=2)
+    sleep.attach(optimizer)
+    counted = []
+    for factor in (1.0, math.inf, math.inf, 1.0):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = model(SAMPLE).float().square().sum() * factor
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        counted.append((sleep.steps, sleep.last_sleep))
+    assert counted == [(1, None), (1, None), (1, None), (2, 2)]
+
+
 def test_layers_are_found_afresh_at_each_sleep():
     model, rule = network(), Counting()
     sleep = Sleep(model, every=1, rule=rule)
@@ -250,6 +277,8 @@ def test_what_cannot_sleep_is_refused_at_once():
         Sleep(to_locally_connected(nn.Conv2d(1, 1, 3), torch.randn(1, 1, 5, 5)), every=1)
     with pytest.raises(TypeError, match="list of names"):
         Sleep(network(), every=1, exclude="0")
+    with pytest.raises(ValueError, match=r"leave no layer to sleep; the model has 0, 1\.1"):
+        Sleep(network(), every=1, exclude=["0", "1"])
     with pytest.raises(ValueError, match="no module 'head'"):
         Sleep(network(), every=1, exclude=["head"])
 

@@ -18,6 +18,7 @@ from sleepconv.bench.measure import (
     race,
 )
 from sleepconv.bench.peers import jax_step, layer_of_shape, layer_steps, networks, training_step
+from sleepconv.bench.training import training_cost
 from sleepconv.kernels import native
 from sleepconv.training import keep_freed_memory
 
@@ -47,6 +48,7 @@ def run(*, json_path: str | None = None, markdown_path: str | None = None, quick
     record["steps"] = list(_steps(2 if quick else 4, batches=[128] if quick else [512, 128]))
     record["memory"] = list(_memory([128] if quick else [512]))
     record["growth"] = list(_growth(rounds))
+    record["training"] = training_cost(1 if quick else 3)
     text = as_markdown(record)
     sys.stdout.write(text)
     if json_path:
@@ -121,6 +123,7 @@ def as_markdown(record: Record) -> str:
         "memory kept in the process. Below 1: faster (smaller) than the peer. `make bench` rebuilds this page.",
         "",
         *_step_lines(record),
+        *_training_lines(record),
         *_layer_lines(record),
         *_growth_lines(record),
     ]
@@ -139,6 +142,21 @@ def _step_lines(record: Record) -> Iterator[str]:
         for row in rows:
             ours, conv, unfold = (row[key][name] for name in ("sleepconv", "convolution", "unfold + einsum"))
             yield f"| {title} | {row['batch']} | {ours:.2f} {unit} | {ours / conv:.2f} | {ours / unfold:.2f} |"
+    yield ""
+
+
+def _training_lines(record: Record) -> Iterator[str]:
+    yield "## Training ResNet20 on CIFAR-like images, batch 512"
+    yield ""
+    yield "| | |"
+    yield "|---|---|"
+    for title, key in {
+        "an epoch of the sleeping network (data, sleep every step, evaluation) ÷ convolution": "epoch ÷ convolution",
+        "a step of the loop (data included) ÷ forward, backward and AdamW alone": "loop ÷ bare step",
+        "a checkpoint ÷ an epoch": "checkpoint ÷ epoch",
+        "seconds to read a checkpoint and go on": "seconds to go on",
+    }.items():
+        yield f"| {title} | {record['training'][key]:.2f} |"
     yield ""
 
 

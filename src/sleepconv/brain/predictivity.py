@@ -44,12 +44,12 @@ class Predictivity:
     @property
     def r(self) -> float:
         """The median over neurons, averaged over splits."""
-        return float(self.r_of_splits.mean())
+        return float(np.nanmean(self.r_of_splits))
 
     @property
     def r_error(self) -> float:
         """The standard deviation of r over splits."""
-        return float(self.r_of_splits.std(ddof=1))
+        return float(np.nanstd(self.r_of_splits, ddof=1))
 
     @property
     def score(self) -> float | None:
@@ -64,7 +64,7 @@ class Predictivity:
     @property
     def score_error(self) -> float | None:
         """The standard deviation of the score over splits."""
-        return None if self.ceiling is None else float(np.std((self.r_of_splits / self.ceiling) ** 2, ddof=1))
+        return None if self.ceiling is None else float(np.nanstd((self.r_of_splits / self.ceiling) ** 2, ddof=1))
 
 
 def predictivity(

@@ -11,11 +11,7 @@ from sleepconv.brain.readers import read_folder
 from sleepconv.brain.records import Record
 from sleepconv.brain.scoring import score
 from sleepconv.data.locations import StrPath, write_atomically
-
-NOTE = """\
-Scores: V1, V2 and V4 (r / ceiling)², IT ρ / ceiling, behaviour κ / κ of two people; ± standard deviation over splits.
-In brackets: Table 3 of the paper, ImageNet-trained networks on the Brain-Score benchmarks of 2021. Bold: the best
-trained network. The ceiling is that of r, ρ and κ."""
+from sleepconv.paper.rendering import Sheet
 
 
 def score_runs(
@@ -35,10 +31,22 @@ def score_runs(
 
 
 def as_text(records: Sequence[Record]) -> str:
-    """The table in the form of Table 3, and what lies behind it."""
-    parts = [table.as_markdown(records), NOTE, table.details(records), table.behaviour_details(records)]
-    parts += [f"Not scored: {line}" for line in table.missing(records)]
-    return "\n\n".join(parts)
+    """The table in the form of Table 3, and what lies behind it, in aligned columns."""
+    return "\n\n".join([*(sheet.text() for sheet in _sheets(records)), *_not_scored(records)])
+
+
+def as_markdown(records: Sequence[Record]) -> str:
+    """The same for a page."""
+    return "\n\n".join([*(sheet.markdown() for sheet in _sheets(records)), *_not_scored(records)])
+
+
+def _sheets(records: Sequence[Record]) -> list[Sheet]:
+    sheets = [table.main_sheet(records), table.detail_sheet(records), table.behaviour_sheet(records)]
+    return [sheet for sheet in sheets if sheet.rows]
+
+
+def _not_scored(records: Sequence[Record]) -> list[str]:
+    return [f"Not scored: {line}" for line in table.missing(records)]
 
 
 def as_json(records: Sequence[Record]) -> str:
@@ -49,7 +57,7 @@ def as_json(records: Sequence[Record]) -> str:
 def write(records: Sequence[Record], folder: StrPath) -> None:
     """Write ``table.md`` and, where matplotlib is installed, ``layers.png`` and ``layers.svg``."""
     folder = Path(folder)
-    write_atomically(folder / "table.md", as_text(records) + "\n")
+    write_atomically(folder / "table.md", as_markdown(records) + "\n")
     if importlib.util.find_spec("matplotlib"):
         from sleepconv.brain.figure import draw
 

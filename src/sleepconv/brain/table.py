@@ -7,17 +7,19 @@ from typing import Any
 import numpy as np
 
 from sleepconv.brain.records import Record
+from sleepconv.paper.expected import BRAIN_SCORE
+from sleepconv.paper.rendering import MISSING, Sheet
 
 COLUMNS = ("V1", "V2", "V4", "IT", "behaviour")
 ROWS = ("conv", "LC", "ws(1)", "ws(10)", "ws(100)")
-# Table 3 of Pogodin et al. (2021): ImageNet-trained networks on the benchmarks of Brain-Score in 2021.
-PAPER = {
-    "conv": {"V1": 0.493, "V2": 0.313, "V4": 0.459, "IT": 0.370, "behaviour": 0.148, "mean": 0.357},
-    "LC": {"V1": 0.542, "V2": 0.291, "V4": 0.448, "IT": 0.354, "behaviour": 0.108, "mean": 0.349},
-    "ws(1)": {"V1": 0.512, "V2": 0.339, "V4": 0.468, "IT": 0.406, "behaviour": 0.255, "mean": 0.396},
-    "ws(10)": {"V1": 0.508, "V2": 0.322, "V4": 0.478, "IT": 0.399, "behaviour": 0.216, "mean": 0.385},
-    "ws(100)": {"V1": 0.523, "V2": 0.293, "V4": 0.467, "IT": 0.370, "behaviour": 0.101, "mean": 0.351},
-}
+NAMES = dict(zip(("convolutional", "local", "sleep_every_1", "sleep_every_10", "sleep_every_100"), ROWS, strict=True))
+PAPER = {NAMES[row]: {**areas, "mean": areas["average"]} for row, areas in BRAIN_SCORE.items()}
+NOTES = (
+    "Scores: V1, V2 and V4 (r / ceiling)², IT ρ / ceiling, behaviour κ / κ of two people; ± deviation over splits.",
+    "In brackets: Table 3 of the paper, ImageNet-trained networks on the Brain-Score benchmarks of 2021.",
+    "Bold: the best trained network. The ceiling is that of r, ρ and κ.",
+)
+AGREEMENT = ("kappa", "rank_correlation", "cross_entropy")
 KINDS = ("trained", "untrained", "pixels")
 
 
@@ -43,50 +45,47 @@ def as_data(records: Sequence[Record]) -> dict[str, Any]:
     return {"columns": [*COLUMNS, "mean"], "rows": rows, "ceilings": ceilings(records), "records": list(records)}
 
 
-def as_markdown(records: Sequence[Record]) -> str:
+def main_sheet(records: Sequence[Record]) -> Sheet:
     """Rows as in Table 3, the paper's numbers in brackets, the best trained network in bold."""
-    rows = table_rows(records)
-    best = {
-        column: max(
-            (cells[column].score for (kind, _), cells in rows.items() if kind == "trained" and column in cells),
-            default=None,
-        )
-        for column in (*COLUMNS, "mean")
-    }
-    lines = [_line(["", *COLUMNS, "mean"]), _line(["---"] * (len(COLUMNS) + 2))]
+    rows, columns = table_rows(records), (*COLUMNS, "mean")
+    trained = [cells for (kind, _), cells in rows.items() if kind == "trained"]
+    best = {c: max((cells[c].score for cells in trained if c in cells), default=None) for c in columns}
+    lines = []
     for (kind, name), cells in rows.items():
         paper = PAPER.get(name, {}) if kind == "trained" else {}
-        label = f"{name}, untrained" if kind == "untrained" else name
-        lines.append(_line([label, *(_cell(cells.get(c), paper.get(c), best[c], kind) for c in (*COLUMNS, "mean"))]))
+        lines.append([_name(name, kind), *(_cell(cells.get(c), paper.get(c), best[c], kind) for c in columns)])
     tops = ceilings(records)
-    lines.append(_line(["ceiling", *(_number(tops[c]) if c in tops else "–" for c in COLUMNS), ""]))
-    return "\n".join(lines)
+    lines.append(["ceiling", *(_number(tops[c]) if c in tops else MISSING for c in COLUMNS), MISSING])
+    return Sheet("Fit to the ventral stream and behaviour", ["", *columns], lines, NOTES)
 
 
-def details(records: Sequence[Record]) -> str:
+def detail_sheet(records: Sequence[Record]) -> Sheet:
     """Every network on every dataset: the chosen layer, plain r, the score, ridge beside partial least squares."""
     head = ["network", "dataset", "region", "layer", "r", "score", "ceiling", "r, ridge", "neurons", "left out"]
-    lines = [_line(head), _line(["---"] * len(head))]
-    for record in _sorted(records):
-        for entry in record["scores"]:
-            if entry["method"] != "error consistency":
-                lines.append(_line([_label(record), *_detail(entry)]))
-    return "\n".join(lines)
+    lines = [
+        [_name(record["row"], record["kind"]), *_detail(entry)]
+        for record in _sorted(records)
+        for entry in record["scores"]
+        if entry["method"] != "error consistency"
+    ]
+    return Sheet(
+        "Every dataset", head, lines, ["Without repeats or several subjects there is no ceiling and no score."]
+    )
 
 
-def behaviour_details(records: Sequence[Record]) -> str:
+def behaviour_sheet(records: Sequence[Record]) -> Sheet:
     """Agreement with people; what two people or two halves of them reach is in brackets."""
-    head = ["network", "accuracy", "κ", "rank correlation", "soft-label cross-entropy"]
-    lines = [_line(head), _line(["---"] * len(head))]
+    lines = []
     for record in _sorted(records):
         for entry in record["scores"]:
             if entry["region"] == "behaviour" and entry["score"] is not None:
-                pairs = [
-                    (entry[name], entry[f"people_{name}"]) for name in ("kappa", "rank_correlation", "cross_entropy")
-                ]
+                pairs = [(entry[name], entry[f"people_{name}"]) for name in AGREEMENT]
                 values = [f"{_number(ours)} ({_number(people)})" for ours, people in pairs]
-                lines.append(_line([_label(record), f"{100 * entry['accuracy']:.1f} %", *values]))
-    return "\n".join(lines)
+                lines.append([_name(record["row"], record["kind"]), f"{100 * entry['accuracy']:.1f} %", *values])
+    head = ["network", "accuracy", "κ", "rank correlation", "soft-label cross-entropy"]
+    return Sheet(
+        "Behaviour on CIFAR-10", head, lines, ["In brackets: two people, two halves of them, the least possible."]
+    )
 
 
 def missing(records: Sequence[Record]) -> list[str]:
@@ -150,29 +149,25 @@ def _mean(cells: Sequence[Cell]) -> Cell:
 def _cell(cell: Cell | None, paper: float | None, best: float | None, kind: str) -> str:
     beside = f" ({_number(paper)})" if paper is not None else ""
     if cell is None:
-        return f"–{beside}"
+        return f"{MISSING}{beside}"
     text = f"{_number(cell.score)} ± {_number(cell.error)}"
     return f"**{text}**{beside}" if kind == "trained" and cell.score == best else text + beside
 
 
 def _detail(entry: dict[str, Any]) -> list[str]:
-    score = "–" if entry["score"] is None else f"{_number(entry['score'])} ± {_number(entry['score_error'])}"
-    top = "–" if entry["ceiling"] is None else _number(entry["ceiling"])
+    score = MISSING if entry["score"] is None else f"{_number(entry['score'])} ± {_number(entry['score_error'])}"
+    top = MISSING if entry["ceiling"] is None else _number(entry["ceiling"])
     plain = f"{_number(entry['r'])} ± {_number(entry['r_error'])}"
-    tail = ["–", "–", "–"]
+    tail = [MISSING, MISSING, MISSING]
     if entry["method"] == "pls":
         tail = [_number(entry["ridge"]["r"]), str(entry["neurons"]), str(entry["neurons_left_out"])]
     return [entry["dataset"], entry["region"], entry["layer"], plain, score, top, *tail]
 
 
-def _label(record: Record) -> str:
-    return str(record["row"]) + (", untrained" if record["kind"] == "untrained" else "")
+def _name(row: str, kind: str) -> str:
+    return f"{row}, untrained" if kind == "untrained" else row
 
 
 def _number(value: float) -> str:
     """Three digits after the point, no zero before it, as in the paper."""
     return f"{value:.3f}".replace("0.", ".", 1) if abs(value) < 1 else f"{value:.3f}"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"

@@ -126,7 +126,7 @@ class Translate:
         """A field per thread, kept between batches: its margins are never written, so they stay zero."""
         kept: Tensor | None = getattr(self._local, "field", None)
         if kept is None or kept.shape[1:] != shape or len(kept) < batch or kept.device != device:
-            kept = self._local.field = torch.zeros((batch, *shape), device=device)
+            kept = self._local.field = torch.zeros((batch, *shape), dtype=torch.float32, device=device)
         return kept[:batch]
 
 

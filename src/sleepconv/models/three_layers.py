@@ -14,7 +14,7 @@ class ThreeLayers(nn.Module):
         super().__init__()
         widths = (in_channels, width, 2 * width, 4 * width)
         self.layers = nn.Sequential(
-            *[_layer(*channels, stride) for *channels, stride in zip(widths[:-1], widths[1:], STRIDES, strict=True)]
+            *[_layer(before, after, stride) for before, after, stride in zip(widths, widths[1:], STRIDES, strict=False)]
         )
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.classifier = nn.Linear(widths[-1], num_classes)

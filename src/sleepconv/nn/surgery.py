@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.lazy import LazyModuleMixin
 
 from sleepconv.nn.dry_run import rehearse, two_of_each
 from sleepconv.nn.layout import contiguous_outputs, forget_layout, keep_layout
@@ -23,6 +24,13 @@ def own_copy(model: nn.Module, inplace: bool) -> nn.Module:
     """The model to operate on: itself or a copy."""
     if isinstance(model, (torch.jit.ScriptModule, nn.DataParallel, nn.parallel.DistributedDataParallel)):
         raise TypeError(f"convert the plain model before it becomes a {type(model).__name__}")
+    lazy = [
+        f"{name or 'the model itself'} ({type(module).__name__})"
+        for name, module in model.named_modules()
+        if isinstance(module, LazyModuleMixin) and module.has_uninitialized_params()  # type: ignore[misc]
+    ]
+    if lazy:
+        raise ValueError(f"{', '.join(lazy)}: sizes not known yet; run the model once, model(sample), and then convert")
     return model if inplace else copy.deepcopy(model)
 
 

@@ -1,7 +1,7 @@
 """Sleep where the neurons of a grid lie on several processes (FSDP2).
 
 FSDP2 (``torch.distributed.fsdp.fully_shard``) deals out the rows of every weight. Instant sharing only exchanges the
-sums of each grid; the other rules sleep on gathered weights. Under DDP every process holds all weights.
+sums of each grid; for the other rules the whole model is gathered. Under DDP every process holds all weights.
 """
 
 import sys
@@ -14,6 +14,8 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from sleepconv.functional.sharing import grid_sums, neurons_per_grid, set_grids_, share_weights_
+
+FORWARD_HOOKS = ("_forward_pre_hooks", "_forward_hooks")
 
 
 @torch.no_grad()
@@ -38,31 +40,34 @@ def share_(
 
 
 @contextmanager
-def gathered(layers: Mapping[str, nn.Module], model: nn.Module) -> Iterator[dict[str, nn.Module]]:
-    """Lend whole layers for those whose weights are dealt out; at the end their weights are dealt out again.
+def gathered(layers: Mapping[str, nn.Module], model: nn.Module) -> Iterator[None]:
+    """Gather the whole model, as if it were on one process; at the end deal out what these layers learned.
 
-    Layers on one process are lent as they are. Where processes computed different weights (from random patterns,
-    say), those of the first process count. After an exception the dealt-out weights are as they were before. A model
-    with dealt-out layers must not run meanwhile: it would not see what the lent layers learn.
+    Every process has all parameters meanwhile and can run the model by itself. Where processes learned different
+    weights (from random patterns, say), those of the first process count. After an exception the dealt-out weights are
+    as they were before. A model on one process is left alone.
 
     >>> from sleepconv.nn import LocallyConnected1d
     >>> layer = LocallyConnected1d(1, 1, 3, input_size=9)
-    >>> with gathered({"": layer}, layer) as whole:
-    ...     whole[""] is layer
-    True
+    >>> with gathered({"": layer}, layer):
+    ...     type(layer.weight)
+    <class 'torch.nn.parameter.Parameter'>
     """
-    whole = {name: _whole(layer) if is_distributed(layer.weight) else layer for name, layer in layers.items()}
-    lent = any(whole[name] is not layer for name, layer in layers.items())
-    handle = model.register_forward_pre_hook(_refuse_to_run, prepend=True) if lent else None
-    try:
-        yield whole
-    finally:
-        if handle is not None:
-            handle.remove()
+    dealt_out: dict[str, Any] = {name: layer.weight for name, layer in layers.items() if is_distributed(layer.weight)}
+    check_placements(layers)
+    with _whole_parameters(model), _hooks_of_torch_silenced(model):
+        yield
+        learned: dict[str, Any] = {name: layers[name].weight for name in dealt_out}
     with torch.no_grad():
-        for name, layer in layers.items():
-            if is_distributed(layer.weight):
-                _deal_out_(layer.weight, whole[name].weight.detach())  # type: ignore[operator]
+        for name, weight in dealt_out.items():
+            _deal_out_(weight, learned[name].detach())
+
+
+def check_placements(layers: Mapping[str, nn.Module]) -> None:
+    """Raise a ValueError if a layer's weights are dealt out in a way that sleep does not know."""
+    for layer in layers.values():
+        if is_distributed(layer.weight):
+            _axis_with_rows(layer.weight)
 
 
 def whole_weight(layer: nn.Module) -> Tensor:
@@ -113,13 +118,6 @@ def is_distributed(weight: object) -> bool:
     return tensors is not None and isinstance(weight, tensors.DTensor)
 
 
-def _refuse_to_run(*_: Any) -> None:
-    raise RuntimeError(
-        "this rule runs the network while it sleeps (layer by layer), which is not supported where FSDP2 deals out the "
-        "weights; choose a rule or patterns that drive each layer alone, or Instant()"
-    )
-
-
 def _share_rows_(weight: Any, grids: Tensor, mesh_axis: int) -> None:
     """Add up this process's rows, then the sums of all processes."""
     neurons = neurons_per_grid(weight, grids)
@@ -162,22 +160,43 @@ def _rows_here(weight: Any, grids: Tensor, mesh_axis: int) -> Tensor:
 
 @torch.no_grad()
 def _gather(tensor: Any) -> Tensor:
-    return tensor.full_tensor()
+    return tensor.full_tensor().clone()  # on one process it would be the dealt-out part itself
 
 
-def _whole(layer: nn.Module) -> nn.Module:
-    """A plain layer like this one, with gathered parameters and without FSDP's hooks."""
-    from torch.distributed.fsdp import FSDPModule
+@contextmanager
+def _whole_parameters(model: nn.Module) -> Iterator[None]:
+    dealt_out: list[tuple[nn.Module, str, Any]] = [
+        (module, name, parameter)
+        for module in model.modules()
+        for name, parameter in module._parameters.items()
+        if is_distributed(parameter)
+    ]
+    whole = {parameter: nn.Parameter(_gather(parameter), parameter.requires_grad) for _, _, parameter in dealt_out}
+    try:
+        for module, name, parameter in dealt_out:
+            module._parameters[name] = whole[parameter]
+        yield
+    finally:
+        for module, name, parameter in dealt_out:
+            module._parameters[name] = parameter
 
-    _axis_with_rows(layer.weight)
-    kind: Any = next(c for c in type(layer).__mro__ if not issubclass(c, FSDPModule))
-    plain = kind.__new__(kind)
-    plain.__dict__.update(layer.__dict__)
-    plain._forward_hooks, plain._forward_pre_hooks = type(layer._forward_hooks)(), type(layer._forward_pre_hooks)()
-    plain._parameters = {
-        name: nn.Parameter(_gather(p)) if is_distributed(p) else p for name, p in layer._parameters.items()
-    }
-    return plain
+
+@contextmanager
+def _hooks_of_torch_silenced(model: nn.Module) -> Iterator[None]:
+    """Leave out the hooks that gather parameters, and deal them out again, around each forward pass."""
+    before = [(module, name, getattr(module, name)) for module in model.modules() for name in FORWARD_HOOKS]
+    try:
+        for module, name, hooks in before:
+            users = [(key, hook) for key, hook in hooks.items() if not _is_of_torch(hook)]
+            setattr(module, name, type(hooks)(users))
+        yield
+    finally:
+        for module, name, hooks in before:
+            setattr(module, name, hooks)
+
+
+def _is_of_torch(hook: Any) -> bool:
+    return str(getattr(hook, "__module__", "")).startswith("torch.distributed.")
 
 
 def _deal_out_(weight: Any, whole: Tensor) -> None:

@@ -31,7 +31,9 @@ def sleeping_layers(
         exclude: names of modules that do not sleep, nor what is inside of them.
     """
     found: dict[str, Any] = {n: m for n, m in model.named_modules() if isinstance(m, SleepingLayer)}
+    if not found:
+        raise ValueError("model has no locally connected layer; call to_locally_connected(model, sample) first")
     chosen = select(model, found, include=include, exclude=exclude)
     if not chosen:
-        raise ValueError("model has no locally connected layer; call to_locally_connected(model, sample) first")
+        raise ValueError(f"include and exclude leave no layer to sleep; the model has {', '.join(found)}")
     return chosen

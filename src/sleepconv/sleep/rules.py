@@ -4,10 +4,7 @@ A rule acts on a tensor (with its grids), on a layer or on a model: ``rule(targe
 weights as they were.
 """
 
-import signal
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
@@ -17,8 +14,9 @@ from torch import Tensor, nn
 from sleepconv.functional.sharing import neurons_per_grid
 from sleepconv.simulation.circuit import CircuitConstants
 from sleepconv.sleep.circuit import paper_circuit_rate, run_circuit
-from sleepconv.sleep.distributed import share_
+from sleepconv.sleep.distributed import check_placements, share_
 from sleepconv.sleep.hebbian import LayerReport, Rate, Settings, sleep_alone, sleep_layer_by_layer
+from sleepconv.sleep.interrupts import undisturbed
 from sleepconv.sleep.layers import sleeping_layers
 from sleepconv.sleep.patterns import KINDS, network_period
 from sleepconv.sleep.pools import LayerPools
@@ -70,7 +68,8 @@ class Instant(_OnAnything):
     def sleep_(self, layers: Mapping[str, nn.Module], model: nn.Module) -> None:
         """Share in all these layers. An interrupt from the keyboard waits until all have shared: a few milliseconds."""
         check_something_to_share(layers)
-        with _undisturbed():
+        check_placements(layers)
+        with undisturbed():
             for layer in layers.values():
                 share_(layer.weight, layer.grids)  # type: ignore[arg-type]
 
@@ -238,7 +237,7 @@ def _check_momentum_and_inhibition(momentum: float, inhibition: float | None) ->
 
 
 def _write_back(pools: Mapping[str, LayerPools]) -> None:
-    with _undisturbed():
+    with undisturbed():
         for layer in pools.values():
             layer.write_back()
 
@@ -250,19 +249,3 @@ def check_something_to_share(layers: Mapping[str, Any]) -> None:
             raise ValueError(
                 f"layer {name!r}: every grid has one neuron, so there is nothing to share; exclude it from sleep"
             )
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Hold back Ctrl-C until the end."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    caught: list[Any] = []
-    before = signal.signal(signal.SIGINT, lambda *arguments: caught.append(arguments))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-        if caught and callable(before):
-            before(*caught[0])

@@ -1,6 +1,7 @@
 """Sleep in anyone's training loop: which layers, and when."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -9,6 +10,8 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from sleepconv.sleep.distributed import agree_, gathered, reshard_, share_
+from sleepconv.sleep.evaluation import Listening, unwrapped
+from sleepconv.sleep.interrupts import in_one_piece, undisturbed
 from sleepconv.sleep.layers import sleeping_layers
 from sleepconv.sleep.records import SleepRecord, layer_snrs
 from sleepconv.sleep.rules import Instant, Rule, check_something_to_share
@@ -20,7 +23,8 @@ class Sleep:
     """Let a model sleep every so many optimizer steps: its locally connected layers then share their weights.
 
     One line in a training loop, ``Sleep(model, every=10).attach(optimizer)``, or call ``step()`` yourself. Steps are
-    counted over the whole run, and the layers are looked for afresh at each sleep.
+    counted over the whole run, those that a ``GradScaler`` skips are not, and the layers are looked for afresh at each
+    sleep.
 
     On several processes all must sleep at the same steps. Build it after ``fully_shard`` (FSDP2), or of the DDP model
     (whose first process's weights then count after a rule with random patterns), and with ``before_evaluation`` let
@@ -85,12 +89,12 @@ class Sleep:
         self._optimizer: Optimizer | None = None
         self._step_handle: RemovableHandle | None = None
         check_something_to_share(self.layers)
-        self._evaluation_handle = self._listen_for_evaluation() if before_evaluation else None
+        self._listening = Listening(model, self.sleep_if_awake) if before_evaluation else None
 
     @property
     def layers(self) -> dict[str, nn.Module]:
         """The layers that sleep, by their names in the model without its DDP or ``torch.compile`` wrapper."""
-        return sleeping_layers(_unwrapped(self.model), include=self.include, exclude=self.exclude)
+        return sleeping_layers(unwrapped(self.model), include=self.include, exclude=self.exclude)
 
     @property
     def steps_since_sleep(self) -> int:
@@ -117,7 +121,7 @@ class Sleep:
 
     def detach(self) -> None:
         """Leave the optimizer, and no longer sleep before evaluation."""
-        for handle in (self._step_handle, self._evaluation_handle):
+        for handle in (self._step_handle, self._listening):
             if handle is not None:
                 handle.remove()
 
@@ -144,18 +148,14 @@ class Sleep:
         optimizer = self._optimizer if self.attached else None
         if self.share_moments and optimizer is None:
             raise RuntimeError("share_moments shares the state of an attached optimizer; attach(optimizer) first")
-        self._asleep = True
-        try:
-            with torch.inference_mode(False), torch.no_grad():
-                before = layer_snrs(layers) if self.statistics else {}
-                self._share(layers, optimizer)
-                after = layer_snrs(layers) if self.statistics else {}
-        finally:
-            self._asleep = False
-        self.last_sleep = self.steps
-        record = SleepRecord(self.steps, {name: {"before": before[name], "after": after[name]} for name in before})
-        if self.statistics:
-            self.records.append(record)
+        with in_one_piece(), self._asleep_meanwhile(), torch.inference_mode(False), torch.no_grad():
+            before = layer_snrs(layers) if self.statistics else {}
+            self._share(layers, optimizer)
+            after = layer_snrs(layers) if self.statistics else {}
+            record = SleepRecord(self.steps, {name: {"before": before[name], "after": after[name]} for name in before})
+            self.last_sleep = self.steps
+            if self.statistics:
+                self.records.append(record)
         return record
 
     def state_dict(self) -> dict[str, int | None]:
@@ -169,69 +169,42 @@ class Sleep:
         self.steps, self._count, self.last_sleep = (state[key] for key in STATE)
 
     def _share(self, layers: dict[str, nn.Module], optimizer: Optimizer | None) -> None:
+        model = unwrapped(self.model)
         if isinstance(self.rule, Instant):
-            self.rule.sleep_(layers, _unwrapped(self.model))
+            self.rule.sleep_(layers, model)
         else:
-            model = _unwrapped(self.model)
-            with gathered(layers, model) as whole:
-                self.rule.sleep_(whole, model)
+            with gathered(layers, model):
+                self.rule.sleep_(layers, model)
             agree_(layers, self.model)
         if self.share_moments and optimizer is not None:
-            _share_moments_(layers, optimizer)
+            with undisturbed():
+                _share_moments_(layers, optimizer)
+
+    @contextmanager
+    def _asleep_meanwhile(self) -> Iterator[None]:
+        self._asleep = True
+        try:
+            yield
+        finally:
+            self._asleep = False
 
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
         reshard_(self.model)
         _check_held(self.layers, optimizer)
-        self._count_step()
+        # A fused optimizer is called, and does nothing, where a GradScaler found infinite gradients.
+        if not getattr(optimizer, "found_inf", None):
+            self._count_step()
 
     def _count_step(self) -> SleepRecord | None:
         self.steps += 1
         self._count += 1
         return self.sleep() if self._count % self.every == 0 else None
 
-    def _listen_for_evaluation(self) -> RemovableHandle:
-        """Listen inside of DDP, so that it does not matter which of the two is called."""
-        listening = self.model.module if isinstance(self.model, nn.parallel.DistributedDataParallel) else self.model
-        return listening.register_forward_pre_hook(_SleepFirst(self, listening), prepend=True)
-
-
-class _SleepFirst:
-    """The hook of ``before_evaluation``; a copy of the model sleeps on its own account, so there it does nothing."""
-
-    def __init__(self, sleep: Sleep, listening: nn.Module) -> None:
-        self.sleep, self.listening = sleep, listening
-
-    def __call__(self, module: nn.Module, _: Any) -> None:
-        if module is self.listening and not module.training:
-            self.sleep.sleep_if_awake()
-
-    def __deepcopy__(self, memo: Any) -> "_SleepFirst":
-        return self
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _no_hook, ()
-
-
-def _no_hook() -> Any:
-    return _stay_awake
-
-
-def _stay_awake(module: nn.Module, _: Any) -> None:
-    """What is left of the hook in a model that was saved whole."""
-
 
 def _names(argument: str, names: Iterable[str]) -> tuple[str, ...]:
     if isinstance(names, str):
         raise TypeError(f"{argument} is a list of names of modules, not the string {names!r}; write [{names!r}]")
     return tuple(names)
-
-
-def _unwrapped(model: nn.Module) -> nn.Module:
-    """The model inside of ``DistributedDataParallel`` and ``torch.compile``."""
-    if isinstance(model, nn.parallel.DistributedDataParallel):
-        return _unwrapped(model.module)
-    inside = getattr(model, "_orig_mod", None)
-    return model if inside is None else _unwrapped(inside)
 
 
 def _check_held(layers: Mapping[str, Any], optimizer: Optimizer) -> None:

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 KEPT = 2
-HEADER = "sleepconv"
+HEADER, DRAFTS = "sleepconv", ".draft"
 
 
 class CorruptCheckpointError(ValueError):
@@ -32,7 +32,10 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str,
     """
     plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     sums = {name: _checksum(value) for name, value in plain.items()}
-    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
+    drafts = path.parent / DRAFTS
+    shutil.rmtree(drafts, ignore_errors=True)
+    drafts.mkdir(parents=True)
+    draft = drafts / path.name
     try:
         save_file(plain, draft, metadata={HEADER: json.dumps({"facts": dict(facts), "checksums": sums})})
         with open(draft, "rb") as written:
@@ -41,7 +44,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str,
     except SafetensorError as error:
         raise OSError(f"{path} could not be written: {error}") from error
     finally:
-        draft.unlink(missing_ok=True)
+        shutil.rmtree(drafts, ignore_errors=True)
     _sync_folder(path.parent)
 
 
@@ -82,9 +85,6 @@ class Checkpoints:
 
     def write(self, step: int, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
         """Write one, then remove all but the last two."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        for draft in self.folder.glob(".*.draft"):
-            draft.unlink(missing_ok=True)
         write_tensors(self.folder / f"step-{step:08d}.safetensors", tensors, facts)
         for old in self.paths()[KEPT:]:
             old.unlink()

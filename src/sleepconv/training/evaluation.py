@@ -48,6 +48,15 @@ class Tally:
         return asdict(self)
 
 
+def summed_loss(scores: Tensor, labels: Tensor) -> Tensor:
+    """The cross-entropy of a batch, summed over its images, in float32 or better.
+
+    >>> summed_loss(torch.zeros(3, 10, dtype=torch.bfloat16), torch.arange(3)).item() / 3
+    2.3025851249694824
+    """
+    return F.cross_entropy(scores.to(torch.promote_types(scores.dtype, torch.float32)), labels, reduction="sum")
+
+
 @torch.no_grad()
 def evaluate(model: nn.Module, batches: Iterable[Batch], place: Place | None = None) -> Tally:
     """Count loss and correct answers over the batches in evaluation mode; the model's mode is as before afterwards.
@@ -63,8 +72,8 @@ def evaluate(model: nn.Module, batches: Iterable[Batch], place: Place | None = N
         for inputs, labels in batches:
             inputs, labels = place.receive(inputs), place.receive(labels)
             with place.autocast():
-                scores = model(inputs).float()
-            tally.add(scores, labels, float(F.cross_entropy(scores, labels, reduction="sum")))
+                scores = model(inputs)
+            tally.add(scores, labels, float(summed_loss(scores, labels)))
     finally:
         model.train(training)
     return tally.over_all(place)

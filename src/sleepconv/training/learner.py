@@ -6,7 +6,6 @@ from math import ceil, isfinite
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sleepconv.data import Task
@@ -14,7 +13,7 @@ from sleepconv.sleep.distributed import is_distributed
 from sleepconv.sleep.layers import SleepingLayer
 from sleepconv.sleep.records import layer_snrs
 from sleepconv.training.compact import compact_state, load_compact_state, whole
-from sleepconv.training.evaluation import Tally
+from sleepconv.training.evaluation import Tally, summed_loss
 from sleepconv.training.network import build_network, build_sleep
 from sleepconv.training.parallel import Place, Sharding, bare, spread
 from sleepconv.training.run import Run
@@ -58,7 +57,7 @@ class Learner:
         inputs, labels = self._receive(inputs), self.place.receive(labels)
         with self.place.autocast():
             scores = self.model(inputs)
-        loss = F.cross_entropy(scores.float(), labels, reduction="sum")
+        loss = summed_loss(scores, labels)
         value = loss.item()
         if self.place.any(not isfinite(value)):
             raise DivergedError(f"the loss at step {self.step + 1} is {value}: the training has diverged")

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from sleepconv.models import resnet18, resnet20
+from sleepconv.models import resnet18, resnet20, three_layers
 from sleepconv.nn import to_locally_connected
 from sleepconv.sleep import Circuit, Hebbian, Instant, Sleep
 from sleepconv.sleep.rules import Rule
@@ -17,6 +17,7 @@ NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {
     "resnet20": lambda channels, classes: _for_colour(channels, resnet20(classes)),
     "resnet18": lambda channels, classes: _for_colour(channels, resnet18(classes)),
     "resnet18_3x3": lambda channels, classes: _for_colour(channels, resnet18(classes, stem="3x3")),
+    "three_layers": lambda channels, classes: three_layers(classes, in_channels=channels),
 }
 KEPT_CONVOLUTIONS = {"local": 0, "local_after_first": 1}
 RULES: dict[str, Callable[..., Rule]] = {"instant": Instant, "hebbian": Hebbian, "circuit": Circuit}

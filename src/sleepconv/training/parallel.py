@@ -110,11 +110,13 @@ def spread(model: nn.Module, place: Place, sharding: Sharding) -> nn.Module:
     if sharding == "ddp":
         devices = [place.device.index] if place.device.type == "cuda" else None
         return nn.parallel.DistributedDataParallel(model, device_ids=devices)
+    from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
+    mesh = init_device_mesh(place.device.type, (place.world_size,))
     for layer in [module for module in model.modules() if isinstance(module, SleepingLayer)]:
-        fully_shard(layer)
-    fully_shard(model)
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
     return model
 
 

@@ -1,0 +1,7 @@
+"""``python -m sleepconv`` is ``sleepconv``; torchrun starts it that way."""
+
+import sys
+
+from sleepconv.cli import main
+
+sys.exit(main())

@@ -1,0 +1,22 @@
+"""Speed and memory."""
+
+import argparse
+
+from sleepconv.cli.verbs import Verbs
+
+
+def add_bench(verbs: Verbs) -> None:
+    """Add ``sleepconv bench``."""
+    verb = verbs.add_parser(
+        "bench", help="measure speed and memory, as ratios in one run", epilog="example: sleepconv bench --quick"
+    )
+    verb.add_argument("--json", metavar="FILE", help="also write the numbers here")
+    verb.add_argument("--markdown", metavar="FILE", help="also write the table here")
+    verb.add_argument("--quick", action="store_true", help="fewer repetitions and shapes, for a first look")
+    verb.set_defaults(run=_bench)
+
+
+def _bench(options: argparse.Namespace) -> int:
+    from sleepconv.bench import report
+
+    return report.run(json_path=options.json, markdown_path=options.markdown, quick=options.quick)

@@ -1,0 +1,78 @@
+"""Get, check and show datasets."""
+
+import argparse
+import json
+
+from sleepconv.cli.verbs import Verbs
+
+
+def add_data(verbs: Verbs) -> None:
+    """Add ``sleepconv data``."""
+    data = verbs.add_parser(
+        "data",
+        help="get, check and show the datasets",
+        description="Datasets: digits, cifar10, cifar100, tiny-imagenet, imagenet, fashion-mnist.",
+        epilog="example: sleepconv data get cifar10 --data-dir ~/datasets",
+    )
+    actions = data.add_subparsers(title="actions", metavar="ACTION", required=True)
+    named = argparse.ArgumentParser(add_help=False)
+    named.add_argument("name", metavar="NAME", help="the dataset")
+    where = argparse.ArgumentParser(add_help=False)
+    where.add_argument(
+        "--data-dir", metavar="DIR", help="where data lie (default: $SLEEPCONV_DATA or ~/.cache/sleepconv)"
+    )
+    get = actions.add_parser("get", parents=[named, where], help="download, verify and unpack")
+    get.add_argument("--mirror", metavar="URL", help="take the files from here; the checksums stay")
+    get.set_defaults(run=_data_get)
+    check = actions.add_parser("check", parents=[named, where], help="verify; say what is missing")
+    check.add_argument("--json", action="store_true", help="the result for a script")
+    check.set_defaults(run=_data_check)
+    show = actions.add_parser("show", parents=[named, where], help="write a contact sheet")
+    show.add_argument("--out", metavar="FILE", help="the picture to write (default: NAME.png)")
+    show.add_argument("--padding", type=int, default=0, metavar="N", help="translate by up to N pixels")
+    show.set_defaults(run=_data_show)
+    shard = actions.add_parser("shard", parents=[where], help="write ImageNet as WebDataset tar shards")
+    shard.add_argument("folder", metavar="DIR", help="the folder to make")
+    shard.set_defaults(run=_data_shard)
+    bench = actions.add_parser("bench", parents=[where], help="measure how fast batches are made")
+    bench.add_argument("--json", action="store_true", help="the numbers for a script")
+    bench.set_defaults(run=_data_bench)
+
+
+def _data_get(options: argparse.Namespace) -> int:
+    from sleepconv.data.acquisition import get
+    from sleepconv.data.catalogue import find_dataset
+
+    print(get(find_dataset(options.name), options.data_dir, mirror=options.mirror))
+    return 0
+
+
+def _data_check(options: argparse.Namespace) -> int:
+    from sleepconv.data.catalogue import find_dataset
+    from sleepconv.data.inspection import check
+
+    report = check(find_dataset(options.name), options.data_dir)
+    print(json.dumps(report.as_dict()) if options.json else "\n".join(report.lines))
+    return 0 if report.usable else 1
+
+
+def _data_show(options: argparse.Namespace) -> int:
+    from sleepconv.data.contact_sheet import show
+
+    print(show(options.name, options.out, data_dir=options.data_dir, padding=options.padding))
+    return 0
+
+
+def _data_shard(options: argparse.Namespace) -> int:
+    from sleepconv.data.shards import write_imagenet_shards
+
+    print(write_imagenet_shards(options.folder, options.data_dir))
+    return 0
+
+
+def _data_bench(options: argparse.Namespace) -> int:
+    from sleepconv.data import bench
+
+    result = bench.run(options.data_dir)
+    print(json.dumps(result) if options.json else bench.as_text(result))
+    return 0

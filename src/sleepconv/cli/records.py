@@ -1,0 +1,134 @@
+"""What the records say: the list of recipes, tables, figures and reports."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from sleepconv.cli.verbs import Verbs
+
+
+def add_figure(verbs: Verbs) -> None:
+    """Add ``sleepconv figure``."""
+    verb = verbs.add_parser(
+        "figure",
+        help="draw a figure of the paper from its record, simulated if need be",
+        epilog="example: sleepconv figure 4a --out figures",
+    )
+    verb.add_argument("name", choices=["4a", "4b", "5a", "5b", "4-noise", "6"], help="which figure")
+    verb.add_argument("--out", metavar="DIR", default=".", help="where records and figures go (default: here)")
+    verb.add_argument("--seed", type=int, default=0, metavar="N", help="of the simulation (default: 0)")
+    verb.add_argument("--runs", metavar="DIR", nargs="+", help="of figure 6: its records (default: results and runs)")
+    verb.set_defaults(run=_figure)
+
+
+def _figure(options: argparse.Namespace) -> int:
+    if options.name == "6":
+        return _snr_figure(options)
+    from sleepconv.paper import convergence_figures
+    from sleepconv.simulation import records
+
+    folder = Path(options.out)
+    simulation = convergence_figures.FIGURES[options.name].record
+    record = records.load_or_simulate(simulation, folder, seed=options.seed)
+    for path in convergence_figures.draw(options.name, record, folder):
+        print(path)
+    return 0
+
+
+def _snr_figure(options: argparse.Namespace) -> int:
+    from sleepconv.paper import snr_figure
+    from sleepconv.recipes.records import DEFAULT_RUNS
+    from sleepconv.training import find_runs
+
+    for path in snr_figure.draw(find_runs(*(options.runs or DEFAULT_RUNS)), Path(options.out)):
+        print(path)
+    return 0
+
+
+def add_list(verbs: Verbs) -> None:
+    """Add ``sleepconv list``."""
+    verb = verbs.add_parser(
+        "list",
+        help="all recipes: the paper's number, cost on this machine, records",
+        epilog="example: sleepconv list --dataset cifar10",
+    )
+    verb.add_argument("--dataset", metavar="NAME", help="only the recipes of this dataset")
+    verb.add_argument("--runs", metavar="DIR", nargs="+", help="where records lie (default: results and runs)")
+    verb.add_argument("--json", action="store_true", help="the list for a script")
+    verb.set_defaults(run=_list)
+
+
+def _list(options: argparse.Namespace) -> int:
+    from sleepconv.paper import listing
+    from sleepconv.recipes.records import DEFAULT_RUNS, read_records
+
+    records = read_records(options.runs or DEFAULT_RUNS)
+    entries = listing.overview(records, options.dataset)
+    print(json.dumps(entries) if options.json else listing.as_text(entries))
+    _print_to_stderr(records.left_out)
+    return 0
+
+
+def add_table(verbs: Verbs) -> None:
+    """Add ``sleepconv table``."""
+    verb = verbs.add_parser(
+        "table",
+        help="a table of the paper from records: ours beside the paper's",
+        description="Tables 1, 2, 4-6 and 13 (accuracy), 7-9 (max - min over seeds), 10-12 (hyperparameters). A scale "
+        "is a table of its own; what is missing is shown as a dash.",
+        epilog="example: sleepconv table 1 --dataset cifar10 --format markdown",
+    )
+    verb.add_argument("number", type=int, metavar="N", help="its number in the paper")
+    verb.add_argument("--dataset", metavar="NAME", help="only this one")
+    verb.add_argument("--runs", metavar="DIR", nargs="+", help="where records lie (default: results and runs)")
+    verb.add_argument("--scale", type=float, metavar="S", help="only records of this scale (default: each scale found)")
+    verb.add_argument("--format", choices=["text", "markdown", "latex", "csv"], default="text", help="default: text")
+    verb.add_argument("--json", action="store_true", help="the numbers for a script")
+    verb.add_argument("--out", metavar="FILE", help="write it there instead of printing it")
+    verb.set_defaults(run=_table)
+
+
+def _table(options: argparse.Namespace) -> int:
+    from sleepconv.data.locations import write_atomically
+    from sleepconv.paper import tables
+    from sleepconv.recipes.records import DEFAULT_RUNS
+
+    chosen = {"dataset": options.dataset, "scale": options.scale}
+    blocks, left_out = tables.blocks(options.number, options.runs or DEFAULT_RUNS, **chosen)
+    text = json.dumps([b.as_dict() for b in blocks]) + "\n" if options.json else tables.rendered(blocks, options.format)
+    if options.out:
+        write_atomically(Path(options.out), text)
+    print(options.out or text.rstrip("\n"))
+    _print_to_stderr(left_out)
+    return 0
+
+
+def _print_to_stderr(lines: Sequence[str]) -> None:
+    for line in lines:
+        print(f"sleepconv: {line}", file=sys.stderr)
+
+
+def add_report(verbs: Verbs) -> None:
+    """Add ``sleepconv report``."""
+    verb = verbs.add_parser(
+        "report",
+        help="write one HTML page about runs",
+        epilog="example: sleepconv report runs/cifar10_local --out local.html",
+    )
+    verb.add_argument("runs", metavar="RUN", nargs="+", help="a run's folder, or one with runs below it")
+    verb.add_argument("--out", metavar="FILE", default="report.html", help="the page to write (default: report.html)")
+    verb.add_argument("--data-dir", metavar="DIR", help="where data lie, to measure accuracy over the visual field")
+    verb.set_defaults(run=_report)
+
+
+def _report(options: argparse.Namespace) -> int:
+    from sleepconv.report import write_report
+    from sleepconv.training import find_runs
+
+    for path in options.runs:
+        if not find_runs(path):
+            raise FileNotFoundError(f"there is no run in {path}: a run is a folder with a recipe.json")
+    print(write_report(find_runs(*options.runs), options.out, data_dir=options.data_dir))
+    return 0

@@ -1,0 +1,79 @@
+"""Train one recipe, or sweep over many."""
+
+import argparse
+import json
+
+from sleepconv.cli.verbs import Verbs
+
+
+def add_train(verbs: Verbs) -> None:
+    """Add ``sleepconv train``."""
+    verb = verbs.add_parser(
+        "train",
+        help="train a recipe, or go on where it was left",
+        description="Train one recipe (`sleepconv list` shows them). Killed at any moment, the same command goes on. "
+        "On several GPUs or nodes start it with torchrun: torchrun --nproc-per-node 8 -m sleepconv train RECIPE.",
+        epilog="example: sleepconv train cifar10_sleep_every_10 --scale 0.1 --set learning_rate=1e-3",
+    )
+    verb.add_argument("recipe", metavar="RECIPE", help="its name")
+    verb.add_argument("--scale", type=float, default=1.0, metavar="S", help="train this fraction of the epochs")
+    verb.add_argument("--seed", type=int, default=0, metavar="N", help="default: 0")
+    verb.add_argument("--set", nargs="+", default=[], metavar="FIELD=VALUE", help="change the recipe, under --name")
+    verb.add_argument("--name", metavar="NAME", help="of the changed recipe (default: the recipe's, with the changes)")
+    verb.add_argument("--runs", metavar="DIR", default="runs", help="where the run's folder goes (default: runs)")
+    verb.add_argument("--data-dir", metavar="DIR", help="where data lie (default: $SLEEPCONV_DATA)")
+    verb.add_argument("--device", metavar="NAME", help="cpu, cuda, ... (default: a GPU if there is one)")
+    verb.add_argument("--fsdp", action="store_true", help="several processes: each holds a part of the network")
+    verb.add_argument("--tensorboard", action="store_true", help="also write for TensorBoard, into the run's folder")
+    verb.add_argument("--json", action="store_true", help="print the summary for a script")
+    verb.set_defaults(run=_train)
+
+
+def _train(options: argparse.Namespace) -> int:
+    from sleepconv.recipes import varied
+    from sleepconv.training import run_path, train
+    from sleepconv.training.progress import tensorboard
+
+    run = varied(options.recipe, options.set, name=options.name, scale=options.scale, seed=options.seed)
+    folder = run_path(options.runs, run)
+    summary = train(
+        run,
+        folder,
+        data_dir=options.data_dir,
+        device=options.device,
+        sharding="fsdp" if options.fsdp else "ddp",
+        listeners=[tensorboard(folder / "tensorboard")] if options.tensorboard else [],
+    )
+    if summary is not None:
+        accuracy = f"{summary['set']} top-1 {summary['top1']:.2f} %, top-5 {summary['top5']:.2f} %"
+        print(json.dumps({**summary, "folder": str(folder)}) if options.json else f"{folder}: {accuracy}")
+    return 0
+
+
+def add_sweep(verbs: Verbs) -> None:
+    """Add ``sleepconv sweep``."""
+    verb = verbs.add_parser(
+        "sweep",
+        help="train what is missing of a table, a grid search or some recipes",
+        description="Train what is missing and skip what is done; a worker that dies is started again. NAME is table1 "
+        "to table13, a recipe, or RECIPE_grid for the search of its rates on the validation split.",
+        epilog="example: sleepconv sweep table1 --dataset cifar10 --seeds 5 --scale 0.1",
+    )
+    verb.add_argument("names", metavar="NAME", nargs="+", help="what to train")
+    verb.add_argument("--dataset", metavar="NAME", help="only this one of a table's datasets")
+    verb.add_argument("--seeds", type=int, default=1, metavar="N", help="runs of each, from seed 0 on (default: 1)")
+    verb.add_argument("--scale", type=float, default=1.0, metavar="S", help="fraction of the epochs (default: 1)")
+    verb.add_argument("--runs", metavar="DIR", default="runs", help="where the run folders go (default: runs)")
+    verb.add_argument("--data-dir", metavar="DIR", help="where data lie (default: $SLEEPCONV_DATA)")
+    verb.add_argument("--jobs", type=int, default=1, metavar="J", help="runs at a time on this machine (default: 1)")
+    verb.add_argument("--threads", type=int, metavar="T", help="of each run (default: the cores divided by J)")
+    verb.add_argument("--ray", metavar="ADDRESS", help="train on this Ray cluster; needs sleepconv[ray]")
+    verb.add_argument("--dry-run", action="store_true", help="only show what would be trained")
+    verb.set_defaults(run=_sweep)
+
+
+def _sweep(options: argparse.Namespace) -> int:
+    from sleepconv.sweep import command
+
+    chosen = vars(options)
+    return command.run(**{name: chosen[name] for name in command.OPTIONS}, say=lambda line: print(line, flush=True))

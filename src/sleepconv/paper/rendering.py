@@ -1,0 +1,85 @@
+"""A small table as text, Markdown or LaTeX."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+MISSING = "–"
+# A backslash goes first, since the others bring new ones.
+LATEX = {"\\": r"\textbackslash{}", "_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", MISSING: "--", "−": "$-$"}
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Cells as they are shown, with a title above and notes below.
+
+    >>> print(Sheet("Two", ["row", "value"], [["a", "1.0"], ["b", "–"]]).text())
+    Two
+    row  value
+    a      1.0
+    b        –
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str] = field(default=())
+
+    def text(self) -> str:
+        """In aligned columns, the first to the left, the others to the right."""
+        lines = [list(self.columns), *[list(row) for row in self.rows]]
+        widths = [max(len(line[i]) for line in lines) for i in range(len(self.columns))]
+        shown = [
+            "  ".join(
+                [line[0].ljust(widths[0]), *[cell.rjust(w) for cell, w in zip(line[1:], widths[1:], strict=True)]]
+            )
+            for line in lines
+        ]
+        return "\n".join([self.title, *[line.rstrip() for line in shown], *self.notes])
+
+    def markdown(self) -> str:
+        """A GitHub table."""
+        lines = [self.columns, ["---", *["---:"] * (len(self.columns) - 1)], *self.rows]
+        shown = ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
+        notes = [line for note in self.notes for line in ("", note)]
+        return "\n".join([f"**{self.title}**", "", *shown, *notes])
+
+    def latex(self) -> str:
+        """A table with booktabs' rules."""
+        body = [" & ".join(map(latex_escaped, row)) + r" \\" for row in [self.columns, *self.rows]]
+        return "\n".join(
+            [
+                r"\begin{table}",
+                rf"\caption{{{latex_escaped(' '.join([self.title + '.', *self.notes]))}}}",
+                rf"\begin{{tabular}}{{@{{}}l{'r' * (len(self.columns) - 1)}@{{}}}}",
+                r"\toprule",
+                body[0],
+                r"\midrule",
+                *body[1:],
+                r"\bottomrule",
+                r"\end{tabular}",
+                r"\end{table}",
+            ]
+        )
+
+
+def latex_escaped(text: str) -> str:
+    """Text in which TeX sees nothing special.
+
+    >>> print(latex_escaped("88.3 % – a_b"))
+    88.3 \\% -- a\\_b
+    """
+    for special, escaped in LATEX.items():
+        text = text.replace(special, escaped)
+    return text
+
+
+def number(value: float | None, form: str = ".1f") -> str:
+    """A number, or the sign that it is missing.
+
+    >>> number(-0.04), number(-7.4), number(None)
+    ('0.0', '−7.4', '–')
+    """
+    if value is None:
+        return MISSING
+    shown = format(value, form)
+    return shown.lstrip("-") if not float(shown) else shown.replace("-", "−", 1) if value < 0 else shown

@@ -1,0 +1,57 @@
+"""Which recipes are the rows of a table."""
+
+SMALL_DATASETS = ("cifar10", "cifar100", "tiny-imagenet")
+PADDING = {1: 4, 4: 0, 5: 4, 6: 8, 7: 0, 8: 4, 9: 8, 10: 0, 11: 4, 12: 8}
+TABLES = (1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)
+
+LABELS = {
+    "convolutional": "conv",
+    "local": "LC",
+    "4_repetitions": "LC - 4 reps",
+    "8_repetitions": "LC - 8 reps",
+    "16_repetitions": "LC - 16 reps",
+    "sleep_every_1": "LC - ws(1)",
+    "sleep_every_10": "LC - ws(10)",
+    "sleep_every_100": "LC - ws(100)",
+}
+"""The paper's words for our rows."""
+
+
+def datasets_of(table: int) -> tuple[str, ...]:
+    """The datasets that a table has.
+
+    >>> datasets_of(13)
+    ('imagenet',)
+    """
+    if table not in TABLES:
+        known = ", ".join(map(str, TABLES))
+        raise ValueError(f"there is no table {table} of training results; there are {known}")
+    return SMALL_DATASETS if table in PADDING else ("imagenet",)
+
+
+def table_rows(table: int, dataset: str) -> dict[str, str]:
+    """The recipe of each row of a table, in the table's order.
+
+    >>> list(table_rows(4, "cifar10").values())[:2]
+    ['cifar10_padding0_convolutional', 'cifar10_padding0_local']
+    >>> list(table_rows(13, "imagenet"))[-1]
+    'first_convolutional_sleep_every_100'
+    """
+    if dataset not in datasets_of(table):
+        raise ValueError(f"table {table} has {', '.join(datasets_of(table))}, not {dataset!r}")
+    prefix = dataset.replace("-", "_") + ("" if PADDING.get(table, 4) == 4 else f"_padding{PADDING[table]}")
+    without_repetitions = [row for row in LABELS if "repetitions" not in row]
+    rows = list(LABELS) if PADDING.get(table) else without_repetitions
+    if table == 13:
+        rows += [f"first_convolutional_{row}" for row in without_repetitions[1:]]
+    return {row: f"{prefix}_{row}" for row in rows}
+
+
+def label(row: str) -> str:
+    """The paper's words for a row.
+
+    >>> label("first_convolutional_sleep_every_10")
+    'LC (1st layer conv) - ws(10)'
+    """
+    plain = row.removeprefix("first_convolutional_")
+    return LABELS[plain] if plain == row else LABELS[plain].replace("LC", "LC (1st layer conv)")

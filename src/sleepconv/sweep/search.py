@@ -1,0 +1,71 @@
+"""The outcome of a grid search: the rates that did best on the validation split."""
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from sleepconv.data.locations import write_atomically
+from sleepconv.recipes import GRIDS
+from sleepconv.training import RunFolder, run_path
+
+BEST = "best.json"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One point of a grid: its rates and its mean accuracy on the validation split."""
+
+    learning_rate: float
+    weight_decay: float
+    top1: float
+    seeds: list[int]
+
+
+@dataclass(frozen=True)
+class Search:
+    """A finished grid search at one scale; the trials are in the order of their accuracy, the best first."""
+
+    grid: str
+    scale: float
+    trials: list[Trial]
+
+    @property
+    def best(self) -> Trial:
+        """The rates to use."""
+        return self.trials[0]
+
+    def write(self, runs: str | os.PathLike[str]) -> Path:
+        """Write ``best.json`` whole or not at all."""
+        file = Path(runs) / self.grid / f"scale-{self.scale:g}" / BEST
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, json.dumps({"best": asdict(self.best), **asdict(self)}, indent=2) + "\n")
+        return file
+
+
+def conclude(grid: str, runs: str | os.PathLike[str], scale: float, seeds: Iterable[int]) -> Search:
+    """Compare all points of a finished grid search."""
+    seeds = list(seeds)
+    trials = []
+    for run in GRIDS[grid]():
+        summaries = [_summary(run_path(runs, run.changed(scale=scale, seed=seed))) for seed in seeds]
+        top1 = mean(summary["top1"] for summary in summaries)
+        trials.append(Trial(run.learning_rate, run.weight_decay, top1, seeds))
+    return Search(grid, scale, sorted(trials, key=lambda trial: -trial.top1))
+
+
+def find_searches(paths: Iterable[str | os.PathLike[str]]) -> list[Search]:
+    """All finished grid searches in these folders and below them."""
+    files = sorted(file for path in paths for file in Path(path).rglob(BEST))
+    contents = [json.loads(file.read_text()) for file in files]
+    return [Search(c["grid"], c["scale"], [Trial(**trial) for trial in c["trials"]]) for c in contents]
+
+
+def _summary(path: Path) -> dict[str, Any]:
+    summary = RunFolder(path).summary()
+    if summary is None:
+        raise ValueError(f"{path} is not finished; the search needs every point of the grid")
+    return summary

@@ -1,0 +1,87 @@
+"""Run what is missing, skip what is done, start again what died."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+
+from sleepconv.recipes.cost import readable
+from sleepconv.sweep.jobs import Job
+from sleepconv.sweep.workers import JobFailedError, WorkerDiedError, Workers
+from sleepconv.training import RunFolder
+
+RESTARTS = 3
+Say = Callable[[str], None]
+
+
+@dataclass
+class Outcome:
+    """How a sweep ended."""
+
+    done_before: list[Job] = field(default_factory=list)
+    done: list[Job] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every run is there."""
+        return not self.failed
+
+    def as_text(self) -> str:
+        """One line, and one more for each run that failed."""
+        jobs = len(self.done_before) + len(self.done) + len(self.failed)
+        line = f"{jobs} runs: {len(self.done)} done, {len(self.done_before)} done before, {len(self.failed)} failed"
+        return "\n".join([line, *[f"failed: {title}: {why}" for title, why in self.failed.items()]])
+
+
+def sweep(jobs: Sequence[Job], workers: Workers, say: Say) -> Outcome:
+    """Train every run that is not done yet; a line is said about each event.
+
+    A worker that dies is started again, at most `RESTARTS` times, and goes on from its checkpoint. A run that fails
+    with an error is not, and the others go on.
+    """
+    outcome = Outcome(done_before=[job for job in jobs if job.state == "done"])
+    missing = [job for job in jobs if job.state != "done"]
+    say(f"{len(jobs)} runs, {len(outcome.done_before)} of them done before; {workers.count} at a time")
+    pool = ThreadPoolExecutor(workers.count)
+    try:
+        futures = {pool.submit(_to_its_end, job, workers, say): job for job in missing}
+        for future in as_completed(futures):
+            job, error = futures[future], future.result()
+            if error is None:
+                outcome.done.append(job)
+                say(f"done {job.title}: {_result(job)} ({_count(outcome)} of {len(jobs)})")
+            else:
+                outcome.failed[job.title] = error
+                say(f"failed {job.title}: {error}")
+    except KeyboardInterrupt:
+        pool.shutdown(wait=False, cancel_futures=True)
+        workers.stop()
+        raise
+    finally:
+        pool.shutdown()
+    return outcome
+
+
+def _to_its_end(job: Job, workers: Workers, say: Say) -> str | None:
+    """Train a run, however often its worker dies; an error if it cannot be."""
+    for restart in range(RESTARTS + 1):
+        say(f"{'goes on' if job.state == 'begun' else 'started'} {job.title}")
+        try:
+            workers.train(job)
+            return None
+        except WorkerDiedError as error:
+            if restart == RESTARTS:
+                return f"{error}, {RESTARTS + 1} times"
+            say(f"died {job.title}: {error}; it is started again ({restart + 1} of {RESTARTS})")
+        except JobFailedError as error:
+            return str(error)
+    return None
+
+
+def _count(outcome: Outcome) -> int:
+    return len(outcome.done) + len(outcome.done_before)
+
+
+def _result(job: Job) -> str:
+    summary = RunFolder(job.folder).summary() or {}
+    return f"top-1 {summary['top1']:.1f} % on the {summary['set']} set in {readable(summary['seconds'])}"

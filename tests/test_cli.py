@@ -1,0 +1,99 @@
+"""The command line as a user meets it: real processes, or main() where the start of one proves nothing."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sleepconv.cli import main
+
+
+def sleepconv(*arguments: str) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, "-m", "sleepconv", *arguments], capture_output=True, text=True, check=False)
+
+
+def test_help_does_not_import_pytorch_and_fits_on_a_screen():
+    code = (
+        "import sys; from sleepconv.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1] == "False"
+    assert len(done.stdout.splitlines()) <= 24
+
+
+@pytest.mark.parametrize("verb", ["train", "list", "sweep", "table", "figure", "report", "demo", "bench", "data"])
+def test_every_verb_has_an_example(verb: str, capsys: pytest.CaptureFixture):
+    with pytest.raises(SystemExit) as ended:
+        main([verb, "--help"])
+    assert ended.value.code == 0
+    assert "example: sleepconv " + verb in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("train cifar10_locl", "did you mean 'cifar10_local'?"),
+        ("train cifar10_local --set learning_rat=1", "did you mean 'learning_rate'?"),
+        ("train cifar10_local --set learning_rate", "FIELD=VALUE"),
+        ("train cifar10_local --scale 0", "scale=0.0"),
+        ("table 99", "99"),
+        ("report nowhere", "no run in nowhere"),
+    ],
+)
+def test_a_mistake_is_one_line_that_says_what_to_do(command, expected, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(command.split()) == 1
+    said = capsys.readouterr().err
+    assert expected in said
+    assert len(said.splitlines()) == 1
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_unknown_verb_suggests_the_nearest(capsys: pytest.CaptureFixture):
+    with pytest.raises(SystemExit) as ended:
+        main(["trian", "cifar10_local"])
+    assert ended.value.code == 2
+    assert "did you mean 'train'?" in capsys.readouterr().err
+
+
+def test_debug_shows_the_traceback():
+    done = sleepconv("--debug", "train", "nothing")
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+
+
+def test_missing_data_say_how_to_get_them(tmp_path: Path, capsys: pytest.CaptureFixture):
+    assert main(["train", "cifar10_local", "--runs", str(tmp_path), "--data-dir", str(tmp_path)]) == 1
+    assert "sleepconv data get cifar10" in capsys.readouterr().err
+
+
+def test_train_prints_the_summary_for_a_script_and_goes_on_after_a_signal(tmp_path: Path):
+    settings = ["dataset=digits", "network=three_layers", "epochs=60", "batch_size=64", "padding=2"]
+    command = [
+        "train",
+        "cifar10_sleep_every_10",
+        "--name",
+        "mine",
+        "--json",
+        "--runs",
+        str(tmp_path),
+        "--set",
+        *settings,
+    ]
+    process = subprocess.Popen([sys.executable, "-m", "sleepconv", *command], stderr=subprocess.PIPE, text=True)
+    folder = tmp_path / "mine" / "scale-1-seed-0"
+    while not (folder / "metrics.jsonl").exists() and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait() == 143
+    assert "the same command goes on from there" in process.stderr.read()
+    done = sleepconv(*command)
+    assert "goes on after step" in done.stderr
+    assert json.loads(done.stdout)["folder"] == str(folder)

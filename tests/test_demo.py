@@ -1,0 +1,70 @@
+"""The demo's claim, with one network of each kind and fewer epochs."""
+
+import json
+
+import pytest
+
+from sleepconv import cli
+from sleepconv.demo import NETWORKS, demo_run, run_demo
+from sleepconv.training import find_runs
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    return tmp_path_factory.mktemp("demo")
+
+
+@pytest.fixture(scope="module")
+def accuracy(out):
+    with pytest.MonkeyPatch.context() as patch:
+        printed: list[str] = []
+        patch.setattr("builtins.print", lambda *texts, file=None: printed.extend(texts if file is None else []))
+        assert cli.main(["demo", "--out", str(out), "--seeds", "1", "--scale", "0.33", "--json"]) == 0
+    return json.loads(printed[0])
+
+
+def mean(columns, accuracy):
+    return sum(accuracy[str(column)] for column in columns) / len(columns)
+
+
+def test_every_network_recognises_digits_where_it_has_seen_them(accuracy):
+    for network in NETWORKS:
+        assert mean(range(5), accuracy[network]) > 80
+
+
+def test_a_convolution_recognises_them_everywhere(accuracy):
+    assert min(accuracy["convolutional"].values()) > 80
+
+
+def test_a_local_network_knows_nothing_on_the_right(accuracy):
+    assert max(accuracy["local"][str(column)] for column in range(8, 17)) < 30
+
+
+def test_with_sleep_it_recognises_digits_twelve_pixels_from_where_it_has_seen_one_and_not_between(accuracy):
+    assert mean(range(12, 17), accuracy["local with sleep"]) > 80
+    assert mean(range(6, 11), accuracy["local with sleep"]) < 40
+
+
+def test_it_writes_maps_a_report_and_runs_and_nothing_half_done(accuracy, out):
+    assert {path.name for path in out.iterdir()} == {"accuracy-maps.png", "accuracy-maps.svg", "report.html", "runs"}
+    assert "Digits where no digit was ever seen" in (out / "report.html").read_text(encoding="utf-8")
+    assert len(find_runs(out)) == len(NETWORKS)
+
+
+def test_the_three_networks_differ_only_in_connectivity_and_sleep():
+    runs = [demo_run(network).changed(name="", connectivity="local", sleep_every=None) for network in NETWORKS]
+    assert runs[0] == runs[1] == runs[2]
+
+
+def test_no_seeds_are_refused(tmp_path, capsys):
+    assert cli.main(["demo", "--out", str(tmp_path), "--seeds", "0"]) == 1
+    assert "seeds is the number of networks of each kind" in capsys.readouterr().err
+
+
+def test_an_interrupted_demo_leaves_nothing(tmp_path):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_demo(tmp_path, seeds=1, scale=0.01, say=interrupt)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,58 @@
+"""A run that takes a second."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+from torch import Tensor
+
+from sleepconv.training import Run, RunFolder
+from sleepconv.training.folder import WEIGHTS
+
+SMALL = Run(
+    name="small",
+    dataset="digits",
+    network="three_layers",
+    connectivity="local",
+    learning_rate=3e-3,
+    sleep_every=3,
+    padding=2,
+    epochs=3,
+    batch_size=512,
+)
+
+
+@pytest.fixture
+def small() -> Run:
+    return SMALL
+
+
+def weights(folder: Path) -> dict[str, Tensor]:
+    return load_file(folder / WEIGHTS)
+
+
+def timeless(folder: Path) -> list[dict[str, Any]]:
+    """The metrics without their times."""
+    return [{k: v for k, v in report.items() if "seconds" not in k} for report in RunFolder(folder).metrics()]
+
+
+@pytest.fixture
+def assert_same_end() -> Callable[[Path, Path], None]:
+    return _assert_same_end
+
+
+def _assert_same_end(one: Path, other: Path) -> None:
+    """The same weights, bit for bit, the same metrics and the same summary but for the times."""
+    first, second = weights(one), weights(other)
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        assert value.numpy().tobytes() == second[name].numpy().tobytes(), name
+    assert timeless(one) == timeless(other)
+    endings = [RunFolder(folder).summary() for folder in (one, other)]
+    assert endings[0] is not None
+    assert endings[1] is not None
+    assert {k: v for k, v in endings[0].items() if "seconds" not in k} == {
+        k: v for k, v in endings[1].items() if "seconds" not in k
+    }

@@ -1,0 +1,167 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from sleepconv.data import Batches, load_task
+from sleepconv.testing import assert_convolutional
+from sleepconv.training import DivergedError, Run, RunFolder, TrainingInterrupted, evaluate, train
+from sleepconv.training.folder import METRICS
+
+THOROUGH = {"learning_rate": 1e-2, "batch_size": 64, "padding": 0}
+
+
+def test_all_three_kinds_of_network_learn(tmp_path: Path, small: Run):
+    for connectivity, every in (("convolutional", None), ("local", None), ("local_after_first", 1)):
+        run = small.changed(connectivity=connectivity, sleep_every=every, **THOROUGH)
+        summary = train(run, tmp_path / connectivity, quiet=True)
+        assert summary is not None
+        assert summary["top1"] > 90, connectivity
+
+
+def test_a_run_leaves_a_complete_record(tmp_path: Path, small: Run):
+    summary = train(small, tmp_path / "run", quiet=True)
+    folder = RunFolder(tmp_path / "run")
+    assert folder.recipe() == small
+    assert folder.summary() == summary
+    assert folder.environment()["torch"] == torch.__version__
+    evaluations = folder.metrics("evaluation")
+    assert [report["epoch"] for report in evaluations] == [1, 2, 3]
+    assert [report["step"] for report in folder.metrics("epoch")] == [3, 6, 9]
+    assert evaluations[-1]["top1"] == summary["top1"]
+    assert evaluations[-1]["steps_since_sleep"] == 0
+    assert not (tmp_path / "run" / "checkpoint").exists()
+
+
+def test_the_saved_network_scores_what_the_record_says(tmp_path: Path, small: Run):
+    summary = train(small, tmp_path, quiet=True)
+    model = RunFolder(tmp_path).load_model()
+    batches = Batches(load_task("digits").evaluation, batch_size=512, shuffle=False)
+    assert evaluate(model, batches.epoch(0)).means()["top1"] == summary["top1"]
+    assert_convolutional(model)
+
+
+def test_snr_is_the_sawtooth_of_training_and_sleep(tmp_path: Path, small: Run):
+    train(small.changed(snr_every=1, learning_rate=1e-3), tmp_path, quiet=True)
+    reports = RunFolder(tmp_path).metrics("snr")
+    assert [report["step"] for report in reports if report["when"] == "asleep"] == [3, 6, 9]
+    assert all(snr == "inf" for report in reports if report["when"] == "asleep" for snr in report["layers"].values())
+    awake = {report["step"]: report["layers"]["layers.0.0"] for report in reports if report["when"] == "awake"}
+    assert list(awake) == list(range(1, 10))
+    assert awake[4] > awake[5] > awake[6]
+
+
+def test_snr_is_measured_at_sleeps_where_nothing_else_is_asked_for(tmp_path: Path, small: Run):
+    train(small.changed(sleep_every=2), tmp_path, quiet=True)
+    steps = [report["step"] for report in RunFolder(tmp_path).metrics("snr") if report["when"] == "asleep"]
+    assert steps == [2, 4, 6, 8]
+
+
+def test_a_run_that_stops_anywhere_ends_with_the_same_bits(tmp_path: Path, small: Run, assert_same_end):
+    train(small, tmp_path / "whole", quiet=True)
+    for stops in [(1,), (3,), (4, 5, 8), (9,)]:
+        folder = tmp_path / f"stopped {stops}"
+        for stop in stops:
+            train(small, folder, quiet=True, max_steps=stop)
+        train(small, folder, quiet=True)
+        assert_same_end(tmp_path / "whole", folder)
+
+
+def test_what_was_reported_after_the_checkpoint_is_not_reported_twice(tmp_path: Path, small: Run, assert_same_end):
+    train(small, tmp_path / "whole", quiet=True)
+    train(small, tmp_path / "run", quiet=True, max_steps=4)
+    with open(tmp_path / "run" / METRICS, "a") as file:
+        file.write(json.dumps({"kind": "epoch", "step": 6}) + "\n" + '{"kind": "half a li')
+    train(small, tmp_path / "run", quiet=True)
+    assert_same_end(tmp_path / "whole", tmp_path / "run")
+
+
+def test_a_finished_run_is_not_trained_again(tmp_path: Path, small: Run):
+    first = train(small, tmp_path, quiet=True)
+    before = (tmp_path / METRICS).stat().st_mtime_ns
+    assert train(small, tmp_path, quiet=True) == first
+    assert (tmp_path / METRICS).stat().st_mtime_ns == before
+
+
+def test_seeds_differ(tmp_path: Path, small: Run):
+    ends = [train(small.changed(seed=seed), tmp_path / str(seed), quiet=True)["loss"] for seed in (0, 1)]
+    assert ends[0] != ends[1]
+
+
+def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(
+    tmp_path: Path, small: Run, assert_same_end, capsys
+):
+    train(small, tmp_path / "whole", quiet=True)
+    for stop in (3, 6):
+        train(small, tmp_path / "run", quiet=True, max_steps=stop)
+    newest = RunFolder(tmp_path / "run").checkpoints.paths()[0]
+    os.truncate(newest, newest.stat().st_size // 2)
+    train(small, tmp_path / "run")
+    said = capsys.readouterr().err
+    assert "step-00000006.safetensors is damaged" in said
+    assert "goes on after step 3" in said
+    assert_same_end(tmp_path / "whole", tmp_path / "run")
+
+
+def test_a_changed_recipe_is_refused_and_the_difference_shown(tmp_path: Path, small: Run):
+    train(small, tmp_path, quiet=True, max_steps=2)
+    with pytest.raises(ValueError, match=r"learning_rate was 0.003, is now 0.5"):
+        train(small.changed(learning_rate=0.5), tmp_path, quiet=True)
+    assert RunFolder(tmp_path).recipe() == small
+
+
+def test_a_loss_that_is_no_number_stops_the_run_with_its_step(tmp_path: Path, small: Run):
+    train(small.changed(learning_rate=1e30, weight_decay=0.0), tmp_path, quiet=True, max_steps=1)
+    with pytest.raises(DivergedError, match=r"step [2-9] is (nan|inf).*step-00000001.safetensors"):
+        train(small.changed(learning_rate=1e30, weight_decay=0.0), tmp_path, quiet=True)
+    assert RunFolder(tmp_path).checkpoints.paths()
+
+
+def test_the_second_process_on_a_folder_is_refused(tmp_path: Path, small: Run):
+    with RunFolder(tmp_path).locked():
+        code = (
+            "import sys; from sleepconv.training import Run, train\n"
+            f"train(Run.from_json(open({str(tmp_path / 'small.json')!r}).read()), {str(tmp_path)!r}, quiet=True)"
+        )
+        (tmp_path / "small.json").write_text(small.as_json())
+        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "another process is training" in result.stderr
+    train(small, tmp_path, quiet=True, max_steps=1)
+
+
+def test_ctrl_c_finishes_the_step_and_the_run_goes_on_from_there(tmp_path: Path, small: Run, assert_same_end):
+    train(small, tmp_path / "whole", quiet=True)
+    interrupted = []
+
+    def press(report: dict) -> None:
+        if not interrupted:
+            interrupted.append(report["step"])
+            os.kill(os.getpid(), 2)
+
+    with pytest.raises(TrainingInterrupted, match=r"after step \d of 9; the same command goes on"):
+        train(small, tmp_path / "run", quiet=True, listeners=[press])
+    train(small, tmp_path / "run", quiet=True)
+    assert_same_end(tmp_path / "whole", tmp_path / "run")
+
+
+def test_an_unwritable_folder_is_one_clear_error(tmp_path: Path, small: Run):
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="file"):
+        train(small, tmp_path / "file" / "run", quiet=True)
+
+
+def test_quiet_lines_tell_loss_accuracy_and_snr_where_there_is_no_terminal(tmp_path: Path, small: Run, capsys):
+    train(small, tmp_path)
+    lines = capsys.readouterr().err.splitlines()
+    assert sum("epoch" in line and "top-1" in line and "−log SNR" in line for line in lines) == 3
+
+
+def test_bfloat16_responses_train_as_well(tmp_path: Path, small: Run):
+    summary = train(small.changed(precision="bfloat16", sleep_every=None, **THOROUGH), tmp_path, quiet=True)
+    assert RunFolder(tmp_path).environment()["precision"] == "bfloat16"
+    assert summary is not None
+    assert summary["top1"] > 90

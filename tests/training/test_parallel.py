@@ -1,0 +1,72 @@
+"""Two real processes, started by torchrun, against one."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from sleepconv.training import Run, RunFolder
+
+TRAIN = """
+import dataclasses, sys, torch
+from sleepconv.data import TensorSource, load_task
+from sleepconv.training import Run, train
+
+class Double(TensorSource):
+    def batch(self, positions, chance):
+        inputs, labels = super().batch(positions, chance)
+        return inputs.double(), labels
+
+torch.set_num_threads(1)
+torch.set_default_dtype(torch.float64)
+recipe, folder, sharding, stop = sys.argv[1:]
+task = load_task("digits", padding=2)
+train_source, evaluation = (Double(s.images, s.transform) for s in (task.train, task.evaluation))
+task = dataclasses.replace(task, train=train_source, evaluation=evaluation)
+train(Run.from_json(open(recipe).read()), folder, task=task, sharding=sharding, device="cpu", quiet=True,
+      max_steps=int(stop) or None)
+"""
+
+
+def train_on(processes: int, run: Run, folder: Path, sharding: str = "ddp", stop: int = 0) -> None:
+    """In double precision: AdamW turns the rounding of a gradient that is almost zero into a whole step."""
+    script, recipe = folder.parent / "script.py", folder.parent / "recipe"
+    script.write_text(TRAIN)
+    recipe.write_text(run.as_json())
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [*launch, str(script), str(recipe), str(folder), sharding, str(stop)]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr[-3000:]
+
+
+@pytest.fixture
+def run(small: Run) -> Run:
+    return small.changed(batch_size=500, epochs=2)
+
+
+@pytest.mark.parametrize("sharding", ["ddp", "fsdp"])
+def test_two_processes_end_where_one_does(tmp_path: Path, run: Run, sharding: str):
+    for processes, name in ((1, "one"), (2, "two")):
+        train_on(processes, run, tmp_path / name, sharding)
+    alone, together = (RunFolder(tmp_path / name).summary() for name in ("one", "two"))
+    assert alone is not None
+    assert together is not None
+    assert together["images"] == alone["images"]
+    assert together["loss"] == pytest.approx(alone["loss"], rel=1e-9)
+    assert RunFolder(tmp_path / "two").environment()["processes"] == 2
+    one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
+    assert one.keys() == two.keys()
+    for name, value in one.items():
+        torch.testing.assert_close(two[name], value, rtol=1e-7, atol=1e-9, msg=lambda text, n=name: f"{n}: {text}")
+
+
+def test_two_processes_go_on_where_they_stopped(tmp_path: Path, run: Run, assert_same_end):
+    train_on(2, run, tmp_path / "whole", "fsdp")
+    train_on(2, run, tmp_path / "stopped", "fsdp", stop=4)
+    train_on(2, run, tmp_path / "stopped", "fsdp")
+    assert_same_end(tmp_path / "whole", tmp_path / "stopped")

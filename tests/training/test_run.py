@@ -1,0 +1,62 @@
+import json
+
+import pytest
+
+from sleepconv.training import Run, find_runs, run_path
+from sleepconv.training.run import CHOICES
+
+
+def test_defaults_are_the_papers_protocol(small: Run):
+    run = Run(name="a", dataset="cifar10", connectivity="local", learning_rate=1e-3)
+    assert (run.epochs, run.batch_size) == (200, 512)
+    rates = [run.learning_rate_in(epoch) for epoch in (0, 99, 100, 149, 150, 199)]
+    assert rates == pytest.approx([1e-3, 1e-3, 2.5e-4, 2.5e-4, 6.25e-5, 6.25e-5])
+
+
+@pytest.mark.parametrize(("epochs", "scale", "drops"), [(200, 0.1, (10, 15)), (50, 1.0, (25, 37)), (20, 1.0, (10, 15))])
+def test_drops_of_the_learning_rate_move_along_with_the_scale(epochs, scale, drops):
+    run = Run(name="a", dataset="cifar10", connectivity="local", learning_rate=1.0, epochs=epochs, scale=scale)
+    rates = [run.learning_rate_in(epoch) for epoch in range(run.scaled_epochs)]
+    assert [e for e in range(1, len(rates)) if rates[e] < rates[e - 1]] == list(drops)
+
+
+def test_a_single_epoch_has_no_drop(small: Run):
+    assert small.changed(epochs=1).learning_rate_in(0) == small.learning_rate
+
+
+def test_json_keeps_every_field(small: Run):
+    changed = small.changed(sleep_rule="hebbian", sleep_options={"decay": 0.1}, seed=3, tuning=True)
+    assert Run.from_json(changed.as_json()) == changed
+    assert set(json.loads(changed.as_json())) == set(vars(changed))
+
+
+@pytest.mark.parametrize("field", CHOICES)
+def test_a_choice_that_does_not_exist_is_refused_with_those_that_do(small: Run, field: str):
+    with pytest.raises(ValueError, match=CHOICES[field][0]):
+        small.changed(**{field: "other"})
+
+
+def test_a_misspelt_field_suggests_the_nearest(small: Run):
+    with pytest.raises(ValueError, match="did you mean 'learning_rate'"):
+        small.changed(learning_rat=1.0)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"learning_rate": 0.0}, {"scale": 0.0}, {"weight_decay": -1.0}, {"epochs": 0}, {"padding": -1}]
+)
+def test_impossible_values_are_refused(small: Run, wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        small.changed(**wrong)
+
+
+def test_a_convolutional_network_does_not_sleep(small: Run):
+    with pytest.raises(ValueError, match="shares already"):
+        small.changed(connectivity="convolutional")
+
+
+def test_runs_are_found_below_a_folder_in_order(tmp_path, small: Run):
+    for seed in (1, 0):
+        path = run_path(tmp_path, small.changed(seed=seed))
+        path.mkdir(parents=True)
+        (path / "recipe.json").write_text(small.changed(seed=seed).as_json())
+    assert [run.recipe().seed for run in find_runs(tmp_path)] == [0, 1]
