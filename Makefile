@@ -2,8 +2,9 @@
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_FP16
 PYTHON ?= python3
 BIN := .venv/bin
+BRAINSCORE := .venv-brainscore
 
-.PHONY: test check setup bench demo clean
+.PHONY: test test-brainscore check setup bench demo clean
 
 test: setup  ## set up, lint, check types, run every test
 	$(BIN)/ruff check .
@@ -19,6 +20,17 @@ setup: .venv/installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
+test-brainscore: $(BRAINSCORE)/installed  ## the plugin in Brain-Score's own environment, and the library on NumPy 1.26
+	BS_INSTALL_DEPENDENCIES=no RESULTCACHING_DISABLE=1 $(BRAINSCORE)/bin/python -m pytest \
+	    tests/brainscore tests/brain tests/functional tests/nn
+
+$(BRAINSCORE)/installed: pyproject.toml setup.py constraints-brainscore.txt
+	test -x $(BRAINSCORE)/bin/python || $(PYTHON) -m venv $(BRAINSCORE)
+	$(BRAINSCORE)/bin/python -m pip install --quiet --constraint constraints-brainscore.txt brainscore_vision
+	$(BRAINSCORE)/bin/python -m pip install --quiet --constraint constraints-brainscore.txt \
+	    --editable '.[brain,data,figures,netcdf]' beartype hypothesis pytest
+	touch $@
+
 bench: setup  ## speed and memory as ratios in one run
 	$(BIN)/sleepconv bench --json benchmarks/last.json --markdown benchmarks/README.md
 
@@ -26,4 +38,4 @@ demo: setup  ## digits where no digit was ever seen: train, test, draw, report
 	$(BIN)/sleepconv demo --out demo
 
 clean:
-	rm -rf .venv build dist src/*.egg-info
+	rm -rf .venv $(BRAINSCORE) build dist src/*.egg-info

@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from sleepconv.cli import bench, data, demo, records, train
+from sleepconv.cli import bench, brain, data, demo, records, train
 from sleepconv.cli.verbs import Parser
 
 
@@ -42,6 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     records.add_table(verbs)
     records.add_figure(verbs)
     records.add_report(verbs)
+    brain.add_brain(verbs)
     data.add_data(verbs)
     bench.add_bench(verbs)
     return parser

@@ -1,0 +1,126 @@
+"""How much a network errs and doubts like people: agreement with the labels that many of them gave to an image."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.special import log_softmax
+from scipy.stats import rankdata
+
+from sleepconv.brain.predictivity import correlations
+
+Counts = Int[np.ndarray, "images classes"]
+Logits = Float[np.ndarray, "images classes"]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """A network's agreement with people on some images, and people's own.
+
+    Attributes:
+        cross_entropy: of the network's probabilities under the people's label distribution, in nats; lower is better.
+        people_cross_entropy: the least possible, the entropy of that distribution.
+        rank_correlation: Spearman's ρ between probabilities and counts over an image's classes, averaged over images.
+        people_rank_correlation: the same between one half of an image's labels and the other.
+        kappa: error consistency with single people.
+        people_kappa: error consistency between two people.
+    """
+
+    cross_entropy: float
+    people_cross_entropy: float
+    rank_correlation: float
+    people_rank_correlation: float
+    kappa: float
+    people_kappa: float
+
+    @property
+    def score(self) -> float:
+        """Error consistency relative to that between two people."""
+        return self.kappa / self.people_kappa
+
+
+def agreement(logits: Logits, counts: Counts, labels: Int[np.ndarray, "images"], *, seed: int = 0) -> Agreement:
+    """Compare a network with people on the same images.
+
+    >>> counts = np.array([[9, 1], [2, 8], [5, 5], [1, 9]])
+    >>> round(agreement(np.log(counts), counts, np.array([0, 1, 0, 1])).rank_correlation, 2)
+    0.75
+    """
+    if not len(logits) == len(counts) == len(labels) or logits.shape != counts.shape:
+        raise ValueError(
+            f"logits {logits.shape}, counts {counts.shape} and {len(labels)} labels; each needs a row per image "
+            "and the first two the same classes"
+        )
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    people = counts[np.arange(len(labels)), labels]
+    return Agreement(
+        cross_entropy=cross_entropy(logits, shares),
+        people_cross_entropy=cross_entropy(np.log(np.maximum(shares, 1e-12)), shares),
+        rank_correlation=rank_correlation(logits, counts),
+        people_rank_correlation=rank_correlation(*_half_counts(counts, seed)),
+        kappa=error_consistency(logits.argmax(axis=1) == labels, people / counts.sum(axis=1)),
+        people_kappa=people_consistency(people, counts.sum(axis=1)),
+    )
+
+
+def cross_entropy(logits: Logits, shares: Float[np.ndarray, "images classes"]) -> float:
+    r"""Soft-label cross-entropy in nats.
+
+    .. math:: -\sum_c p_c \log q_c
+
+    averaged over images, p being the people's label shares and q the network's probabilities.
+
+    >>> round(cross_entropy(np.zeros((1, 2)), np.array([[0.5, 0.5]])), 3)
+    0.693
+    """
+    return float(-(shares * log_softmax(logits, axis=1)).sum(axis=1).mean())
+
+
+def rank_correlation(first: np.ndarray, second: np.ndarray) -> float:
+    """Spearman's ρ between two rows of classes, averaged over images; a row without differences counts as 0.
+
+    >>> round(rank_correlation(np.array([[1, 2, 3]]), np.array([[10, 20, 30]])), 6)
+    1.0
+    """
+    ranks = (rankdata(rows, axis=1).T for rows in (first, second))
+    return float(np.nan_to_num(correlations(*ranks)).mean())
+
+
+def error_consistency(right: Bool[np.ndarray, "images"], people: Float[np.ndarray, "images"]) -> float:
+    r"""Cohen's κ between the errors of a network and of a person drawn at random for each image.
+
+    .. math:: \kappa = (c_{obs} - c_{exp}) / (1 - c_{exp})
+
+    Geirhos et al. (2020); the observed agreement is its expectation over the people who saw an image, whose share of
+    right answers is ``people``.
+
+    >>> error_consistency(np.array([True, False]), np.array([1.0, 0.0]))
+    1.0
+    """
+    observed = np.where(right, people, 1 - people).mean()
+    return _kappa(float(observed), float(right.mean()), float(people.mean()))
+
+
+def people_consistency(right: Int[np.ndarray, "images"], answers: Int[np.ndarray, "images"]) -> float:
+    """κ between two different people drawn at random for each image; ``right`` of its ``answers`` are right.
+
+    >>> people_consistency(np.array([10, 0]), np.array([10, 10]))
+    1.0
+    """
+    wrong = answers - right
+    observed = (right * (right - 1) + wrong * (wrong - 1)) / (answers * (answers - 1))
+    share = float((right / answers).mean())
+    return _kappa(float(observed.mean()), share, share)
+
+
+def _kappa(observed: float, first: float, second: float) -> float:
+    expected = first * second + (1 - first) * (1 - second)
+    if expected >= 1:
+        raise ValueError("neither side makes an error on these images, so the errors cannot be compared")
+    return (observed - expected) / (1 - expected)
+
+
+def _half_counts(counts: Counts, seed: int) -> tuple[Counts, Counts]:
+    random = np.random.default_rng(seed)
+    first = np.stack([random.multivariate_hypergeometric(row, int(row.sum()) // 2) for row in counts])
+    return first, counts - first

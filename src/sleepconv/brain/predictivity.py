@@ -1,0 +1,198 @@
+"""How well a layer's answers predict neurons: cross-validated regression, as Brain-Score defines it."""
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, Shaped
+from scipy.stats import pearsonr
+from sklearn.cross_decomposition import PLSRegression
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import RidgeCV
+from sklearn.model_selection import GroupKFold, GroupShuffleSplit, KFold, ShuffleSplit
+
+Groups = Shaped[np.ndarray, "images"] | None
+Rows = Int[np.ndarray, "chosen"]
+Regression = Literal["pls", "ridge"]
+
+COMPONENTS = 25
+FOLDS = 10
+# Ridge penalties, as multiples of the mean squared length of the features' principal axes.
+PENALTIES = np.logspace(-4, 4, 17)
+
+
+@dataclass(frozen=True)
+class Predictivity:
+    """Held-out correlations of every neuron in every split, and what becomes of them.
+
+    Attributes:
+        correlations: Pearson r of each neuron on the held-out images of each split; NaN where it answered the same
+            to all of them.
+        ceiling: the r that a perfect prediction of the mean responses would reach, √reliability; None without repeats.
+    """
+
+    correlations: Float[np.ndarray, "splits neurons"]
+    ceiling: float | None = None
+
+    @property
+    def r_of_splits(self) -> Float[np.ndarray, "splits"]:
+        """The median over neurons, in each split."""
+        return np.nanmedian(self.correlations, axis=1)
+
+    @property
+    def r(self) -> float:
+        """The median over neurons, averaged over splits."""
+        return float(np.nanmean(self.r_of_splits))
+
+    @property
+    def r_error(self) -> float:
+        """The standard deviation of r over splits."""
+        return float(np.nanstd(self.r_of_splits, ddof=1))
+
+    @property
+    def score(self) -> float | None:
+        r"""The part of the explainable variance that is explained.
+
+        .. math:: (r / \text{ceiling})^2 = r^2 / \text{reliability}
+
+        As in ``explained_variance`` of Brain-Score 2.4, where "ceiling" is the name of the reliability.
+        """
+        return None if self.ceiling is None else (self.r / self.ceiling) ** 2
+
+    @property
+    def score_error(self) -> float | None:
+        """The standard deviation of the score over splits."""
+        return None if self.ceiling is None else float(np.nanstd((self.r_of_splits / self.ceiling) ** 2, ddof=1))
+
+
+def predictivity(
+    features: Float[np.ndarray, "images features"],
+    responses: Float[np.ndarray, "images neurons"],
+    *,
+    regression: Regression = "pls",
+    components: int = COMPONENTS,
+    groups: Groups = None,
+    folds: int = FOLDS,
+    seed: int = 0,
+    ceiling: float | None = None,
+) -> Predictivity:
+    """Predict every neuron from the features on images that the regression has not seen.
+
+    Partial least squares with 25 components on centred, unscaled features, or ridge regression with one penalty per
+    neuron, chosen by leave-one-out on the training images. `principal_axes` makes long features short beforehand
+    without changing the result.
+
+    >>> random = np.random.default_rng(0)
+    >>> features = random.normal(size=(200, 30))
+    >>> round(predictivity(features, features @ random.normal(size=(30, 5))).r, 2)
+    1.0
+    """
+    if len(features) != len(responses):
+        raise ValueError(f"features of {len(features)} images came with responses to {len(responses)}")
+    held_out = [
+        correlations(
+            _predict(regression, components, features[train], responses[train], features[test]), responses[test]
+        )
+        for train, test in splits(len(features), groups=groups, folds=folds, seed=seed)
+    ]
+    return Predictivity(np.stack(held_out), ceiling)
+
+
+def splits(count: int, *, groups: Groups = None, folds: int = FOLDS, seed: int = 0) -> Iterator[tuple[Rows, Rows]]:
+    """Training and test rows of every fold; each image is tested once, and no group stands on both sides.
+
+    >>> [test.tolist() for _, test in splits(4, groups=np.array([7, 7, 8, 8]), folds=10)]
+    [[2, 3], [0, 1]]
+    """
+    if groups is None:
+        yield from KFold(min(folds, count), shuffle=True, random_state=seed).split(np.empty((count, 1)))
+        return
+    kinds = len(np.unique(groups))
+    if kinds < 2:
+        raise ValueError(f"all {count} images belong to one group, so none can be held out")
+    yield from GroupKFold(min(folds, kinds)).split(np.empty((count, 1)), groups=groups)
+
+
+def halves(count: int, *, groups: Groups = None, seed: int = 0) -> tuple[Rows, Rows]:
+    """Two halves of the images: one to choose a layer on, one to score it on; no group is in both.
+
+    >>> [len(half) for half in halves(10)]
+    [5, 5]
+    """
+    splitter = ShuffleSplit if groups is None else GroupShuffleSplit
+    first, second = next(splitter(1, test_size=0.5, random_state=seed).split(np.empty((count, 1)), groups=groups))
+    return np.sort(first), np.sort(second)
+
+
+def principal_axes(
+    features: Float[np.ndarray, "all_images features"], rows: Rows | slice = slice(None), *, block: int = 4096
+) -> Float[np.ndarray, "images axes"]:
+    """The features seen along their principal axes: a rotation, with no axis that varies left out.
+
+    Both regressions depend on distances and angles only, so their predictions stay the same, but an image has at most
+    as many numbers as there are images. Features are read by blocks of columns, so they may lie in a file; ``rows``
+    says which images to take.
+
+    >>> features = np.random.default_rng(0).normal(size=(5, 1000))
+    >>> axes = principal_axes(features)
+    >>> axes.shape, bool(np.allclose(axes @ axes.T, (features - features.mean(0)) @ (features - features.mean(0)).T))
+    ((5, 4), True)
+    """
+    count = len(np.arange(len(features))[rows])
+    products = np.zeros((count, count))
+    for first in range(0, features.shape[1], block):
+        columns = features[:, first : first + block][rows].astype(np.float64)
+        columns = columns - columns.mean(axis=0)
+        products += columns @ columns.T
+    lengths, directions = np.linalg.eigh(products)
+    if not np.isfinite(lengths).all():
+        raise ValueError("the features are not finite; the network's answers overflow")
+    kept = lengths > max(lengths[-1], 0) * 1e-12
+    if not kept.any():
+        raise ValueError(f"all {features.shape[1]} features are the same for all {count} images")
+    return (directions[:, kept] * np.sqrt(lengths[kept]))[:, ::-1]
+
+
+def varying(responses: Float[np.ndarray, "images neurons"]) -> Bool[np.ndarray, "neurons"]:
+    """Which neurons can be predicted: a response to every image, and not the same to all.
+
+    >>> varying(np.array([[1.0, 2.0, np.nan], [1.0, 3.0, 5.0]]))
+    array([False,  True, False])
+    """
+    return ~np.isnan(responses).any(axis=0) & (responses.max(axis=0) > responses.min(axis=0))
+
+
+def _predict(
+    regression: Regression, components: int, features: np.ndarray, responses: np.ndarray, test: np.ndarray
+) -> np.ndarray:
+    if regression == "ridge":
+        centred = features - features.mean(axis=0)
+        scale = np.square(centred).sum() / min(features.shape)
+        model = RidgeCV(PENALTIES * scale, alpha_per_target=True).fit(features, responses)
+    elif regression == "pls":
+        if len(features) <= components:
+            raise ValueError(
+                f"{len(features)} training images are too few for {components} components; "
+                f"give more images, fewer folds or fewer components"
+            )
+        model = PLSRegression(min(components, features.shape[1]), scale=False)
+        with warnings.catch_warnings():
+            # Nothing is left for further components where a layer explains the training images completely, and
+            # directions that explain equally much are not told apart: neither changes how well it predicts.
+            warnings.filterwarnings("ignore", "y residual is constant", UserWarning)
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit(features, responses)
+    else:
+        raise ValueError(f'regression is "pls" or "ridge", not {regression!r}')
+    return model.predict(test).reshape(len(test), -1)
+
+
+def correlations(prediction: np.ndarray, responses: np.ndarray) -> np.ndarray:
+    """Pearson r per neuron: 0 for a prediction that never varies, NaN for a neuron that never does."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        r = pearsonr(prediction, responses, axis=0).statistic
+    constant = responses.max(axis=0) == responses.min(axis=0)
+    return np.where(constant, np.nan, np.nan_to_num(r))

@@ -1,0 +1,49 @@
+"""Records of scores: JSON that tables and figures are made from, without scoring again."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from sleepconv.data.locations import write_atomically
+
+Record = dict[str, Any]
+
+
+def write(folder: Path, record: Record) -> Path:
+    """Write a record as ``folder/name.json``, whole or not at all."""
+    path = folder / f"{record['name']}.json"
+    write_atomically(path, json.dumps(record, indent=1, allow_nan=False) + "\n")
+    return path
+
+
+def read(path: Path) -> Record:
+    """Read one record, and say so if the file is none."""
+    try:
+        record = json.loads(path.read_text())
+        if isinstance(record["name"], str) and isinstance(record["scores"], list):
+            return record
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError):
+        pass
+    raise ValueError(f"{path} is not a record of `sleepconv brain score`; move it away")
+
+
+def read_all(paths: Iterable[Path | str]) -> list[Record]:
+    """The records in these files and folders, in the order of their names."""
+    files = [file for path in map(Path, paths) for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])]
+    if not files:
+        raise FileNotFoundError(f"no record in {', '.join(map(str, paths))}; `sleepconv brain score` writes them")
+    return [read(file) for file in files]
+
+
+def rounded(value: Any) -> Any:
+    """The same with six digits in every number.
+
+    >>> rounded({"r": [0.12345678]})
+    {'r': [0.123457]}
+    """
+    if isinstance(value, dict):
+        return {key: rounded(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(item) for item in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value

@@ -1,0 +1,64 @@
+"""From runs and recordings to a table, a figure and records."""
+
+import importlib.util
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from sleepconv.brain import table
+from sleepconv.brain.candidates import candidates
+from sleepconv.brain.readers import read_folder
+from sleepconv.brain.records import Record
+from sleepconv.brain.scoring import score
+from sleepconv.data.locations import StrPath, write_atomically
+from sleepconv.paper.rendering import Sheet
+
+
+def score_runs(
+    runs: Sequence[StrPath],
+    data: StrPath,
+    out: StrPath,
+    *,
+    untrained: bool = False,
+    with_pixels: bool = False,
+    layers: Sequence[str] | None = None,
+    data_dir: StrPath | None = None,
+) -> list[Record]:
+    """Score the finished runs at and below these paths on all datasets of the folder ``data``."""
+    datasets = read_folder(Path(data))
+    networks = candidates(runs, untrained=untrained, with_pixels=with_pixels, layers=layers, data_dir=data_dir)
+    return score(networks, datasets, Path(out), data_dir=data_dir)
+
+
+def as_text(records: Sequence[Record]) -> str:
+    """The table in the form of Table 3, and what lies behind it, in aligned columns."""
+    return "\n\n".join([*(sheet.text() for sheet in _sheets(records)), *_not_scored(records)])
+
+
+def as_markdown(records: Sequence[Record]) -> str:
+    """The same for a page."""
+    return "\n\n".join([*(sheet.markdown() for sheet in _sheets(records)), *_not_scored(records)])
+
+
+def _sheets(records: Sequence[Record]) -> list[Sheet]:
+    sheets = [table.main_sheet(records), table.detail_sheet(records), table.behaviour_sheet(records)]
+    return [sheet for sheet in sheets if sheet.rows]
+
+
+def _not_scored(records: Sequence[Record]) -> list[str]:
+    return [f"Not scored: {line}" for line in table.missing(records)]
+
+
+def as_json(records: Sequence[Record]) -> str:
+    """The table and its records for a script."""
+    return json.dumps(table.as_data(records), allow_nan=False)
+
+
+def write(records: Sequence[Record], folder: StrPath) -> None:
+    """Write ``table.md`` and, where matplotlib is installed, ``layers.png`` and ``layers.svg``."""
+    folder = Path(folder)
+    write_atomically(folder / "table.md", as_markdown(records) + "\n")
+    if importlib.util.find_spec("matplotlib"):
+        from sleepconv.brain.figure import draw
+
+        draw(records, folder / "layers")

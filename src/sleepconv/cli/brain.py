@@ -1,0 +1,89 @@
+"""`sleepconv brain`."""
+
+import argparse
+
+from sleepconv.cli.verbs import Verbs
+
+
+def add_brain(verbs: Verbs) -> None:
+    """How well networks fit the ventral stream and behaviour."""
+    brain = verbs.add_parser(
+        "brain",
+        help="how well networks fit the ventral stream and behaviour",
+        epilog="example: sleepconv brain score runs --data recordings --untrained --pixels",
+    )
+    actions = brain.add_subparsers(title="actions", metavar="ACTION", required=True)
+    _add_score(actions)
+    _add_table(actions)
+    plugin = actions.add_parser(
+        "plugin",
+        help="write a submission folder for Brain-Score",
+        epilog="example: sleepconv brain plugin runs/cifar10_local/scale-1-seed-0 --out submission",
+    )
+    plugin.add_argument("path", metavar="RUN", help="the finished run")
+    plugin.add_argument("--out", required=True, metavar="DIR", help="where the submission's folder is made")
+    plugin.set_defaults(run=_plugin)
+
+
+def _add_score(actions: Verbs) -> None:
+    score = actions.add_parser(
+        "score",
+        help="score trained runs on a folder of recordings",
+        epilog="example: sleepconv brain score runs --data recordings --untrained --pixels",
+    )
+    score.add_argument("runs", nargs="+", metavar="RUN", help="a run's folder, or one with runs below it")
+    score.add_argument("--data", required=True, metavar="DIR", help="recordings, dissimilarities, label counts")
+    score.add_argument("--out", default="brain", metavar="DIR", help="where records go (default: brain)")
+    score.add_argument("--untrained", action="store_true", help="also score the networks before training")
+    score.add_argument("--pixels", action="store_true", help="also score the images themselves")
+    score.add_argument("--layers", nargs="+", metavar="NAME", help="compare these only (default: blocks)")
+    score.add_argument("--data-dir", metavar="DIR", help="where CIFAR-10 lies, whose test images behaviour needs")
+    score.add_argument("--json", action="store_true", help="the table and records for a script")
+    score.set_defaults(run=_score)
+
+
+def _add_table(actions: Verbs) -> None:
+    table = actions.add_parser(
+        "table",
+        help="make table and figure again from records",
+        epilog="example: sleepconv brain table results/brain",
+    )
+    table.add_argument("records", nargs="+", metavar="RECORD", help="a record, or a folder of them")
+    table.add_argument("--out", metavar="DIR", help="also write table.md and layers.png, .svg here")
+    table.add_argument("--json", action="store_true", help="the table and records for a script")
+    table.set_defaults(run=_table)
+
+
+def _score(options: argparse.Namespace) -> int:
+    from sleepconv.brain import report
+
+    records = report.score_runs(
+        options.runs,
+        options.data,
+        options.out,
+        untrained=options.untrained,
+        with_pixels=options.pixels,
+        layers=options.layers,
+        data_dir=options.data_dir,
+    )
+    report.write(records, options.out)
+    print(report.as_json(records) if options.json else report.as_text(records))
+    return 0
+
+
+def _table(options: argparse.Namespace) -> int:
+    from sleepconv.brain import report
+    from sleepconv.brain.records import read_all
+
+    records = read_all(options.records)
+    if options.out:
+        report.write(records, options.out)
+    print(report.as_json(records) if options.json else report.as_text(records))
+    return 0
+
+
+def _plugin(options: argparse.Namespace) -> int:
+    from sleepconv.brain.plugin import write_plugin
+
+    print(write_plugin(options.path, options.out))
+    return 0

@@ -1,0 +1,55 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sleepconv.brain.datasets import Dissimilarities, Recording
+from sleepconv.brain.similarity import dissimilarity
+from sleepconv.training import Run, RunFolder, build_network, compact_state
+from sleepconv.training.checkpoints import write_tensors
+
+IMAGES = 80
+
+
+@pytest.fixture
+def runs(tmp_path) -> Path:
+    """A folder with one finished convolutional run."""
+    run = Run(name="small", dataset="cifar10", connectivity="convolutional", learning_rate=1e-2)
+    folder = RunFolder(tmp_path / "runs" / "small")
+    folder.path.mkdir(parents=True)
+    folder.write("recipe.json", run.as_json())
+    model = build_network(run.changed(seed=7), (3, 32, 32), 10)
+    write_tensors(folder.path / "model.safetensors", compact_state(model), {"input_size": (3, 32, 32), "classes": 10})
+    folder.write_json("summary.json", {"top1": 10.0})
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def recordings(tmp_path) -> Path:
+    """A folder with a recording that pixels explain, dissimilarities and label counts."""
+    folder, random = tmp_path / "recordings", np.random.default_rng(0)
+    folder.mkdir()
+    patterns = random.normal(size=(4, 192))
+    images = np.clip(127.5 + 25 * random.normal(size=(IMAGES, 4)) @ patterns, 0, 255).astype(np.uint8)
+    images = images.reshape(IMAGES, 8, 8, 3)
+    pixels = images.reshape(IMAGES, -1) - 127.5
+    signal = pixels @ patterns.T @ random.normal(size=(4, 5)) / 10_000
+    repeats = signal[:, :, None] + 0.2 * random.normal(size=(IMAGES, 5, 4))
+    groups = np.arange(IMAGES) // 8
+    Recording("toy-v4", "V4", images, repeats, groups, neuron_names=list("abcde")).save(folder / "v4.npz")
+    people = np.stack([dissimilarity(pixels + 40 * random.normal(size=pixels.shape)) for _ in range(3)])
+    Dissimilarities("toy-it", "IT", images, people).save(folder / "it.npz")
+    np.savez(folder / "labels.npz", counts=random.integers(1, 9, (20, 10)))
+    return folder
+
+
+@pytest.fixture
+def small_cifar10(tmp_path) -> Path:
+    """CIFAR-10's files with twenty test images."""
+    folder, random = tmp_path / "data" / "cifar-10-batches-bin", np.random.default_rng(1)
+    folder.mkdir(parents=True)
+    records = random.integers(0, 256, (20, 3073), dtype=np.uint8)
+    records[:, 0] %= 10
+    records.tofile(folder / "test_batch.bin")
+    (folder / "batches.meta.txt").write_text("\n".join(f"class{number}" for number in range(10)))
+    return tmp_path / "data"

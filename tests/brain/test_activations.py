@@ -1,0 +1,103 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from sleepconv.brain.activations import activations
+from sleepconv.brain.layers import comparable_layers
+from sleepconv.models import resnet18, resnet20
+from sleepconv.nn import to_locally_connected
+
+IMAGES = np.random.default_rng(0).normal(size=(10, 3, 8, 8)).astype(np.float32)
+
+
+class StoppedError(Exception):
+    pass
+
+
+def network() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(144, 2))
+
+
+def test_answers_are_those_of_a_forward_pass_whatever_the_batches():
+    model = network().eval()
+    answers = activations(model, IMAGES, ["2", "4"], batch_size=3)
+    with torch.no_grad():
+        expected = model[:3](torch.from_numpy(IMAGES)).flatten(1)
+    np.testing.assert_allclose(answers["2"], expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(answers["4"], model(torch.from_numpy(IMAGES)).detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_an_operation_in_place_does_not_change_what_was_recorded_before_it():
+    assert activations(network(), IMAGES, ["1"])["1"].min() < 0
+
+
+def test_the_mode_of_every_module_and_its_statistics_are_as_before():
+    model = network().train()
+    model[0].eval()
+    before = model[1].running_mean.clone()
+    activations(model, IMAGES, ["2"])
+    assert model.training
+    assert not model[0].training
+    assert torch.equal(model[1].running_mean, before)
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_an_interrupted_call_continues_after_its_last_whole_batch(tmp_path):
+    model, seen = network(), []
+
+    def prepare(batch: np.ndarray, stop_at: int | None = None) -> torch.Tensor:
+        seen.append(len(batch))
+        if len(seen) == stop_at:
+            raise StoppedError
+        return torch.from_numpy(batch)
+
+    # The first call of `prepare` names the cache.
+    with pytest.raises(StoppedError):
+        activations(model, IMAGES, ["2"], prepare=lambda b: prepare(b, stop_at=4), batch_size=3, cache=tmp_path)
+    seen.clear()
+    resumed = activations(model, IMAGES, ["2"], prepare=prepare, batch_size=3, cache=tmp_path)
+    assert sum(seen[1:]) == len(IMAGES) - 6
+    np.testing.assert_array_equal(resumed["2"], activations(model, IMAGES, ["2"], batch_size=3)["2"])
+
+
+def test_a_cache_is_not_taken_for_that_of_other_weights(tmp_path):
+    first, second = (activations(network(), IMAGES, ["2"], cache=tmp_path)["2"] for _ in range(2))
+    assert not np.array_equal(first, second)
+
+
+def test_a_damaged_cache_is_made_again(tmp_path):
+    model = network()
+    whole = np.array(activations(model, IMAGES, ["2"], cache=tmp_path)["2"])
+    next(tmp_path.rglob("2.npy")).write_bytes(b"no array")
+    np.testing.assert_array_equal(activations(model, IMAGES, ["2"], cache=tmp_path)["2"], whole)
+
+
+def test_cached_answers_stay_in_files(tmp_path):
+    assert isinstance(activations(network(), IMAGES, ["2"], cache=tmp_path)["2"], np.memmap)
+
+
+def test_an_unknown_layer_is_refused_with_the_nearest_names():
+    with pytest.raises(ValueError, match=r"no layer 'stages.0.O'; the nearest are .*stages\.0\.0"):
+        activations(resnet20(), IMAGES, ["stages.0.O"])
+
+
+def test_a_layer_that_does_not_run_is_named():
+    model = network()
+    model.add_module("idle", nn.Identity())
+    model.forward = lambda x: model[:5](x)
+    with pytest.raises(ValueError, match="'idle' did not run"):
+        activations(model, IMAGES, ["idle"])
+
+
+def test_no_image_is_an_error():
+    with pytest.raises(ValueError, match="0 images"):
+        activations(network(), IMAGES[:0], ["2"])
+
+
+def test_blocks_are_compared_and_the_readout_is_not():
+    for model in (resnet20(), to_locally_connected(resnet20(), torch.zeros(1, 3, 8, 8))):
+        blocks = [f"stages.{stage}.{block}" for stage in range(3) for block in range(3)]
+        assert comparable_layers(model) == ["relu", *blocks, "pool"]
+    assert comparable_layers(resnet18())[:3] == ["relu", "maxpool", "stages.0.0"]
+    assert comparable_layers(network()) == ["2"]

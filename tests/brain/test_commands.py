@@ -1,0 +1,105 @@
+"""`sleepconv brain` from runs and recordings to table, figure and records."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from sleepconv.brain import scoring
+from sleepconv.cli import main
+
+
+def score(runs, recordings, out, *more: str) -> int:
+    return main(["brain", "score", str(runs), "--data", str(recordings), "--out", str(out), *more])
+
+
+def test_runs_and_baselines_become_a_table_a_figure_and_records(runs, recordings, small_cifar10, tmp_path, capsys):
+    out = tmp_path / "out"
+    options = ("--untrained", "--pixels", "--json", "--data-dir", str(small_cifar10), "--layers", "relu", "pool")
+    assert score(runs, recordings, out, *options) == 0
+    table = json.loads(capsys.readouterr().out)
+    assert [(row["kind"], row["row"]) for row in table["rows"]] == [
+        ("trained", "conv"),
+        ("untrained", "conv"),
+        ("pixels", "pixels"),
+    ]
+    conv, _, pixels = (row["scores"] for row in table["rows"])
+    assert set(conv) == {"V4", "IT", "behaviour", "mean"}
+    assert pixels["V4"]["score"] == pytest.approx(1, abs=0.35)
+    assert pixels["IT"]["score"] > 0.8
+    assert (out / "layers.png").stat().st_size > 1000
+    assert not (out / "activations").exists()
+    assert sorted(path.name for path in out.glob("*.json")) == [
+        "pixels.json",
+        "small-scale-1-seed-0.json",
+        "untrained-resnet20-convolutional-cifar10-seed-0.json",
+    ]
+
+
+def test_what_is_recorded_is_not_scored_again_and_the_table_comes_from_records(
+    runs, recordings, tmp_path, capsys, monkeypatch
+):
+    assert score(runs, recordings, tmp_path / "out", "--layers", "pool") == 0
+    first = capsys.readouterr().out
+    assert "Not scored: small-scale-1-seed-0 on labels" in first
+
+    def scored_again(*_: object) -> None:
+        raise AssertionError
+
+    for name in ("fit_recording", "fit_dissimilarities"):
+        monkeypatch.setattr(scoring, name, scored_again)
+    assert score(runs, recordings, tmp_path / "out", "--layers", "pool") == 0
+    assert capsys.readouterr().out == first
+    assert main(["brain", "table", str(tmp_path / "out"), "--out", str(tmp_path / "again")]) == 0
+    assert capsys.readouterr().out == first
+    assert (tmp_path / "again" / "table.md").read_text() == (tmp_path / "out" / "table.md").read_text()
+
+
+def test_changed_recordings_are_scored_again(runs, recordings, tmp_path, capsys):
+    for name in ("it", "labels"):
+        (recordings / f"{name}.npz").unlink()
+    assert score(runs, recordings, tmp_path / "out", "--layers", "pool") == 0
+    before = capsys.readouterr().out
+    with np.load(recordings / "v4.npz") as archive:
+        arrays = dict(archive) | {"responses": archive["responses"][:, ::-1] ** 3}
+    np.savez(recordings / "v4.npz", **arrays)
+    assert score(runs, recordings, tmp_path / "out", "--layers", "pool") == 0
+    assert capsys.readouterr().out != before
+
+
+def test_an_unknown_layer_is_one_line_with_the_nearest(runs, recordings, tmp_path, capsys):
+    assert score(runs, recordings, tmp_path / "out", "--layers", "pol") == 1
+    assert capsys.readouterr().err == "sleepconv: ResNetCIFAR has no layer 'pol'; the nearest are pool\n"
+    assert not list((tmp_path / "out").glob("*.json"))
+
+
+def test_a_folder_without_finished_runs_is_an_error(recordings, tmp_path, capsys):
+    assert score(tmp_path / "nothing", recordings, tmp_path / "out") == 1
+    assert "no finished run in" in capsys.readouterr().err
+
+
+def test_two_runs_that_would_share_a_record_are_an_error(runs, recordings, tmp_path, capsys):
+    shutil.copytree(runs / "small", runs / "twin")
+    assert score(runs, recordings, tmp_path / "out") == 1
+    assert "would share the record small-scale-1-seed-0" in capsys.readouterr().err
+
+
+def test_a_plugin_is_a_folder_of_valid_python_with_the_weights(runs, tmp_path, capsys):
+    assert main(["brain", "plugin", str(runs / "small"), "--out", str(tmp_path / "plugins")]) == 0
+    folder = tmp_path / "plugins" / "sleepconv_small_scale_1_seed_0"
+    assert capsys.readouterr().out.strip() == str(folder)
+    for name in ("__init__.py", "model.py", "test.py"):
+        compile((folder / name).read_text(), name, "exec")
+    assert "sleepconv[brain]" in (folder / "requirements.txt").read_text()
+    weights = [
+        path.read_bytes() for path in (folder / "run" / "model.safetensors", runs / "small" / "model.safetensors")
+    ]
+    assert weights[0] == weights[1]
+
+
+def test_a_plugin_of_an_unfinished_run_leaves_nothing(runs, tmp_path, capsys):
+    (runs / "small" / "model.safetensors").unlink()
+    assert main(["brain", "plugin", str(runs / "small"), "--out", str(tmp_path / "plugins")]) == 1
+    assert "not finished" in capsys.readouterr().err
+    assert not (tmp_path / "plugins").exists()

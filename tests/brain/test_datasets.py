@@ -1,0 +1,125 @@
+import numpy as np
+import pytest
+
+from sleepconv.brain.datasets import Dissimilarities, LabelCounts, Recording
+from sleepconv.brain.readers import read_dataset, read_folder
+
+RANDOM = np.random.default_rng(0)
+PICTURES = RANDOM.integers(0, 256, (6, 8, 8, 3), dtype=np.uint8)
+
+
+def test_a_recording_that_is_saved_reads_back_the_same(tmp_path):
+    groups = np.array(["a", "a", "b", "b", "c", "c"])
+    saved = Recording("mine", "V2", PICTURES, RANDOM.random((6, 3, 2)), groups, list("uvwxyz"), list("abc"))
+    saved.save(tmp_path / "any.npz")
+    (read,) = read_dataset(tmp_path / "any.npz")
+    for field, value in vars(saved).items():
+        np.testing.assert_array_equal(getattr(read, field), value)
+
+
+def test_dissimilarities_that_are_saved_read_back_the_same(tmp_path):
+    saved = Dissimilarities("mine", "IT", PICTURES, 1 - np.eye(6)[None])
+    saved.save(tmp_path / "any.npz")
+    (read,) = read_dataset(tmp_path / "any.npz")
+    assert (read.name, read.region) == ("mine", "IT")
+    np.testing.assert_array_equal(read.rdms, saved.rdms)
+
+
+def test_raw_repeats_are_read_with_images_first_and_the_region_from_the_name(tmp_path):
+    raw = RANDOM.random((3, 6, 10))
+    np.savez(tmp_path / "macaque_v4_x.npz", images=PICTURES, responses=raw.mean(2).T, responses_raw=raw)
+    (read,) = read_dataset(tmp_path / "macaque_v4_x.npz")
+    assert read.region == "V4"
+    np.testing.assert_array_equal(read.responses[4, 1], raw[1, 4])
+
+
+def test_movies_become_groups_over_all_scales_and_categories_and_absent_repeats_nan(tmp_path):
+    index = np.array([[[[0], [1]], [[2], [1]]], [[[3], [4]], [[3], [5]]]])
+    first, second = np.ones((6, 2, 3), np.int8), np.full((6, 1, 2), 5, np.int8)
+    first[0, 0, 2] = -1
+    arrays = {"index_scale_cat_movie_frame": index, "counts_a": first, "counts_b": second}
+    np.savez(tmp_path / "macaque_v1_movies.npz", images=PICTURES[..., 0], **arrays)
+    (read,) = read_dataset(tmp_path / "macaque_v1_movies.npz")
+    assert read.groups.tolist() == [0, 1, 0, 0, 1, 1]
+    assert read.responses.shape == (6, 3, 3)
+    assert np.isnan(read.responses[0, 0, 2])
+    assert np.isnan(read.responses[:, 2, 2]).all()
+    np.testing.assert_array_equal(read.mean_responses()[0], [1, 1, 5])
+
+
+def test_sessions_of_one_person_are_one_subject(tmp_path):
+    def rdm(*shape: int) -> np.ndarray:
+        return np.ones((*shape, 6, 6), np.float32) - np.eye(6, dtype=np.float32)
+
+    arrays = {
+        "monkey_IT_rdm": rdm(),
+        "human_IT_session_rdms": rdm(4),
+        "cichy_IT_rdms": rdm(5),
+        "cichy_EVC_rdms": rdm(5),
+    }
+    names = [f"hIT | {who} | Session: {n}" for who in ("AB", "CD") for n in (1, 2)]
+    np.savez(tmp_path / "it.npz", images=PICTURES, human_IT_session_names=names, **arrays)
+    subjects = {data.name: len(data.rdms) for data in read_dataset(tmp_path / "it.npz")}
+    assert list(subjects.values()) == [1, 2, 5, 5]
+
+
+def test_images_and_responses_of_different_count_are_an_error():
+    with pytest.raises(ValueError, match="6 images came with responses to 5"):
+        Recording("mine", "V4", PICTURES, np.zeros((5, 3)))
+
+
+def test_groups_and_names_of_another_count_are_an_error():
+    with pytest.raises(ValueError, match="6 images came with groups to 2"):
+        Recording("mine", "V4", PICTURES, np.zeros((6, 3)), groups=np.zeros(2))
+    with pytest.raises(ValueError, match="2 neuron names for 3 neurons"):
+        Recording("mine", "V4", PICTURES, np.zeros((6, 3)), neuron_names=["a", "b"])
+
+
+def test_images_that_are_no_bytes_are_an_error():
+    with pytest.raises(ValueError, match="float64"):
+        Recording("mine", "V4", PICTURES / 255, np.zeros((6, 3)))
+
+
+def test_infinite_responses_are_an_error():
+    with pytest.raises(ValueError, match="infinite"):
+        Recording("mine", "V4", PICTURES, np.full((6, 3), np.inf))
+
+
+def test_matrices_that_are_no_dissimilarities_of_the_images_are_an_error():
+    with pytest.raises(ValueError, match="expected subjects × 6 × 6"):
+        Dissimilarities("mine", "IT", PICTURES, np.zeros((2, 5, 5)))
+    with pytest.raises(ValueError, match="symmetric"):
+        Dissimilarities("mine", "IT", PICTURES, RANDOM.random((2, 6, 6)))
+
+
+def test_images_that_nobody_labelled_are_an_error():
+    with pytest.raises(ValueError, match="two labels or more"):
+        LabelCounts("mine", np.zeros((3, 10), int))
+
+
+def test_files_that_hold_something_else_say_what(tmp_path):
+    np.savez(tmp_path / "other.npz", weights=np.zeros(3))
+    with pytest.raises(ValueError, match="holds weights; expected responses, rdms or counts"):
+        read_dataset(tmp_path / "other.npz")
+    (tmp_path / "text.npz").write_text("no archive")
+    with pytest.raises(ValueError, match="cannot be read"):
+        read_dataset(tmp_path / "text.npz")
+    np.savez(tmp_path / "nameless.npz", images=PICTURES, responses=np.zeros((6, 2)))
+    with pytest.raises(ValueError, match="names no region"):
+        read_dataset(tmp_path / "nameless.npz")
+    np.savez(tmp_path / "blind_v4.npz", responses=np.zeros((6, 2)))
+    with pytest.raises(ValueError, match="no images"):
+        read_dataset(tmp_path / "blind_v4.npz")
+
+
+def test_pickled_objects_are_refused(tmp_path):
+    np.savez(tmp_path / "mine_v4.npz", images=PICTURES, responses=np.array([object()] * 6, dtype=object))
+    with pytest.raises(ValueError, match="cannot be read"):
+        read_dataset(tmp_path / "mine_v4.npz")
+
+
+def test_a_folder_without_data_says_what_to_put_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match="holds no .npz or .nc file"):
+        read_folder(tmp_path)
+    with pytest.raises(FileNotFoundError, match="is no folder"):
+        read_folder(tmp_path / "nowhere")

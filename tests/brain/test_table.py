@@ -1,0 +1,89 @@
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from sleepconv.brain import records, table
+from sleepconv.brain.figure import draw
+from sleepconv.brain.report import as_markdown
+from sleepconv.paper.rendering import Sheet
+
+
+def entry(region: str, score: float | None, **more) -> dict:
+    layers = {"first": {"r": 0.2}, "second": {"r": 0.3}}
+    numbers = {"score": score, "score_error": 0.01, "r": 0.3, "r_error": 0.02, "ceiling": 0.9, "ridge": {"r": 0.25}}
+    facts = {"dataset": f"toy-{region}", "region": region, "method": "pls", "layer": "second", "layers": layers}
+    return numbers | facts | {"neurons": 9, "neurons_left_out": 1} | more
+
+
+def record(row: str, kind: str = "trained", name: str | None = None, **scores: float | None) -> dict:
+    entries = [entry(region, score) for region, score in scores.items()]
+    return {"name": name or f"{row}-{kind}", "row": row, "kind": kind, "scores": entries}
+
+
+RECORDS = [
+    record("ws(1)", V1=0.5, V4=0.3, IT=0.2),
+    record("conv", V1=0.4, V4=0.4, IT=0.2, name="conv-seed-0"),
+    record("conv", V1=0.6, V4=0.4, IT=0.2, name="conv-seed-1"),
+    record("LC", "untrained", V1=0.9, V4=0.1, IT=0.1),
+    record("pixels", "pixels", V1=0.1, V4=None, IT=0.1),
+]
+
+
+def rows_of(sheet: Sheet) -> dict[str, Sequence[str]]:
+    return {row[0]: row[1:] for row in sheet.rows}
+
+
+def test_rows_stand_in_the_papers_order_and_baselines_below():
+    rows = list(rows_of(table.main_sheet(RECORDS)))
+    assert rows == ["conv", "ws(1)", "LC, untrained", "pixels", "ceiling"]
+
+
+def test_a_cell_has_the_mean_over_seeds_its_deviation_and_the_papers_number():
+    rows = rows_of(table.main_sheet(RECORDS))
+    assert rows["conv"][2] == "**.400 ± .007** (.459)"
+    assert rows["conv"][0] == "**.500 ± .007** (.493)"
+    assert rows["ws(1)"][2] == ".300 ± .010 (.468)"
+
+
+def test_baselines_are_never_bold():
+    assert rows_of(table.main_sheet(RECORDS))["LC, untrained"][0] == ".900 ± .010"
+
+
+def test_what_has_no_data_shows_as_a_dash_and_lacks_a_mean():
+    rows = rows_of(table.main_sheet(RECORDS))
+    assert rows["conv"][1] == "– (.313)"
+    assert rows["pixels"][2] == "–"
+    assert rows["pixels"][5] == "–"
+    assert rows["conv"][5].startswith("**.367 ± ")
+
+
+def test_every_dataset_is_in_the_details_with_plain_r():
+    assert "| ws(1) | toy-V1 | V1 | second | .300 ± .020 | .500 ± .010 | .900 | .250 | 9 | 1 |" in as_markdown(RECORDS)
+
+
+def test_the_paper_says_lc_fits_v1_best():
+    assert max(table.PAPER, key=lambda row: table.PAPER[row]["V1"]) == "LC"
+    assert max(table.PAPER, key=lambda row: table.PAPER[row]["mean"]) == "ws(1)"
+
+
+def test_records_read_back_as_written_and_make_the_same_table(tmp_path):
+    for item in RECORDS:
+        records.write(tmp_path, item)
+    assert table.main_sheet(records.read_all([tmp_path])) == table.main_sheet(RECORDS)
+
+
+def test_a_file_that_is_no_record_is_named(tmp_path, tmp_path_factory):
+    empty = tmp_path_factory.mktemp("empty")
+    (tmp_path / "other.json").write_text(json.dumps({"scores": 3}))
+    with pytest.raises(ValueError, match="other.json is not a record"):
+        records.read_all([tmp_path])
+    with pytest.raises(FileNotFoundError, match="no record in"):
+        records.read_all([empty])
+
+
+def test_the_figure_has_a_panel_per_dataset_and_the_same_bytes_each_time(tmp_path):
+    first = [path.read_bytes() for path in draw(RECORDS, tmp_path / "layers")]
+    assert first == [path.read_bytes() for path in draw(RECORDS, tmp_path / "layers")]
+    text = (tmp_path / "layers.svg").read_text()
+    assert all(f"toy-{region}" in text for region in ("V1", "V4", "IT"))
