@@ -174,7 +174,7 @@ class _Training:
         if broken := [name for name, value in tensors.items() if not bool(value.isfinite().all())]:
             raise DivergedError(f"after step {self.learner.step} {broken[0]} holds what is no number")
         if self.place.first:
-            facts["metrics_size"] = self.records.metrics_size()
+            facts["metrics_size"] = self.records.sync_metrics()
             self.records.checkpoints.write(self.learner.step, tensors, facts)
         self.saved_at = time.monotonic()
 
