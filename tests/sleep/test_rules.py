@@ -112,7 +112,7 @@ def test_networks_without_one_period_are_refused_with_their_layers_and_an_altern
     [
         Instant(border="interior"),
         Hebbian(decay=1e-6, steps=200, border="interior"),
-        Hebbian(decay=1e-6, steps=100, patterns="independent", border="interior"),
+        Hebbian(decay=1e-6, steps=150, patterns="independent", border="interior"),
         Hebbian(decay=1e-6, steps=60, patterns="layer_by_layer", border="interior"),
     ],
 )
