@@ -27,12 +27,15 @@ def own_copy(model: nn.Module, inplace: bool, kind: Kind) -> nn.Module:
     lazy = [
         f"{name or 'the model itself'} ({type(module).__name__})"
         for name, module in model.named_modules()
-        if any(map(is_lazy, module._buffers.values()))
-        or (isinstance(module, kind.modules) and any(map(is_lazy, module._parameters.values())))
+        if _any_lazy(module._buffers) or (isinstance(module, kind.modules) and _any_lazy(module._parameters))
     ]
     if lazy:
         raise ValueError(f"{', '.join(lazy)}: sizes not known yet; run the model once, model(sample), and then convert")
     return model if inplace else copy.deepcopy(model)
+
+
+def _any_lazy(tensors: Mapping[str, Any]) -> bool:
+    return any(map(is_lazy, tensors.values()))
 
 
 def exchange(
