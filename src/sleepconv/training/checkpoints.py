@@ -65,7 +65,9 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             )
     # Records made before there were seals have none.
     if header.get("seal", _seal(tensors, facts)) != _seal(tensors, facts):
-        raise CorruptCheckpointError(f"{path} is damaged: its facts or the tensors' types are not those it was saved with")
+        raise CorruptCheckpointError(
+            f"{path} is damaged: its facts or the tensors' types are not those it was saved with"
+        )
     return tensors, facts
 
 

@@ -7,8 +7,6 @@ from math import isfinite
 from os import PathLike
 from typing import Any
 
-import torch
-
 from sleepconv.data import Batches, Task, load_task
 from sleepconv.training.checkpoints import write_tensors
 from sleepconv.training.compact import compact_state
