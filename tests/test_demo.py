@@ -54,7 +54,7 @@ def test_it_writes_maps_a_report_and_runs_and_nothing_half_done(accuracy, out):
 
 
 def test_the_three_networks_differ_only_in_connectivity_and_sleep():
-    runs = [demo_run(network).changed(name="", connectivity="local", sleep_every=None) for network in NETWORKS]
+    runs = [demo_run(network).changed(name="same", connectivity="local", sleep_every=None) for network in NETWORKS]
     assert runs[0] == runs[1] == runs[2]
 
 

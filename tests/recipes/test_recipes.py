@@ -61,7 +61,7 @@ def test_a_row_differs_from_the_plain_network_as_its_name_says(name):
 def test_the_three_panels_of_figure_6_differ_in_nothing_but_the_rate():
     runs = [recipe(f"cifar10_figure_6{panel}") for panel in "abc"]
     assert [run.learning_rate for run in runs] == [5e-4, 5e-3, 5e-2]
-    assert len({run.changed(name="", learning_rate=1.0) for run in map(_hashable, runs)}) == 1
+    assert len({run.changed(name="same", learning_rate=1.0) for run in map(_hashable, runs)}) == 1
     assert {(run.sleep_every, run.snr_every) for run in runs} == {(10, 1)}
 
 
