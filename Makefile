@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 BRAINSCORE := .venv-brainscore
 
-.PHONY: test test-brainscore check setup bench demo clean
+.PHONY: test docs test-brainscore check setup bench demo clean
 
 test: setup  ## set up, lint, check types, run every test
 	$(BIN)/ruff check .
@@ -36,6 +36,9 @@ bench: setup  ## speed and memory as ratios in one run
 
 demo: setup  ## digits where no digit was ever seen: train, test, draw, report
 	$(BIN)/sleepconv demo --out demo
+
+docs: setup  ## the site, into site/; a broken link is an error
+	$(BIN)/python -m mkdocs build --strict
 
 clean:
 	rm -rf .venv $(BRAINSCORE) build dist src/*.egg-info
