@@ -9,7 +9,7 @@ from sleepconv.testing import assert_convolutional
 
 torch.manual_seed(0)
 task = load_task("digits")
-network = nn.Sequential(nn.Conv2d(1, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten(), nn.LazyLinear(10))
+network = nn.Sequential(nn.Conv2d(1, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 10 * 22, 10))
 model = to_locally_connected(network, torch.zeros(1, *task.input_size))
 optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
 sleep = Sleep(model, every=10, before_evaluation=True, statistics=True)

@@ -75,7 +75,7 @@ def test_missing_data_say_how_to_get_them(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_train_prints_the_summary_for_a_script_and_goes_on_after_a_signal(tmp_path: Path):
-    settings = ["dataset=digits", "network=three_layers", "epochs=60", "batch_size=64", "padding=2"]
+    settings = ["dataset=digits", "network=three_layers", "epochs=12", "batch_size=64", "padding=2"]
     command = [
         "train",
         "cifar10_sleep_every_10",

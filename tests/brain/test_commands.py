@@ -74,6 +74,18 @@ def test_an_unknown_layer_is_one_line_with_the_nearest(runs, recordings, tmp_pat
     assert not list((tmp_path / "out").glob("*.json"))
 
 
+def test_too_few_images_are_one_line_that_names_the_data(runs, recordings, tmp_path, capsys):
+    for name in ("it", "labels"):
+        (recordings / f"{name}.npz").unlink()
+    with np.load(recordings / "v4.npz") as archive:
+        arrays = dict(archive) | {key: archive[key][:48] for key in ("images", "responses", "groups")}
+    np.savez(recordings / "v4.npz", **arrays)
+    assert score(runs, recordings, tmp_path / "out", "--layers", "pool") == 1
+    error = capsys.readouterr().err
+    assert "small-scale-1-seed-0 on toy-v4: 16 training images are too few for 25 components" in error
+    assert error.count("\n") == 1
+
+
 def test_a_folder_without_finished_runs_is_an_error(recordings, tmp_path, capsys):
     assert score(tmp_path / "nothing", recordings, tmp_path / "out") == 1
     assert "no finished run in" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -87,3 +88,10 @@ def test_the_figure_has_a_panel_per_dataset_and_the_same_bytes_each_time(tmp_pat
     assert first == [path.read_bytes() for path in draw(RECORDS, tmp_path / "layers")]
     text = (tmp_path / "layers.svg").read_text()
     assert all(f"toy-{region}" in text for region in ("V1", "V4", "IT"))
+
+
+def test_the_table_that_is_checked_in_is_that_of_its_records():
+    folder = Path(__file__).parents[2] / "results" / "brain"
+    if not folder.is_dir():
+        pytest.skip("no network has been scored yet")
+    assert (folder / "table.md").read_text() == as_markdown(records.read_all([folder])) + "\n"

@@ -209,3 +209,8 @@ def test_a_converted_network_compiles_as_one_graph():
 def test_wrapped_models_are_refused(z):
     with pytest.raises(TypeError, match="before it becomes a DataParallel"):
         to_per_patch(nn.DataParallel(Tokens()), z)
+
+
+def test_lazily_initialised_linear_layers_are_refused_by_name():
+    with pytest.raises(ValueError, match=r"the model itself \(LazyLinear\).*model\(sample\)"):
+        to_per_patch(nn.LazyLinear(3), torch.randn(2, 5, 4))

@@ -73,4 +73,4 @@ def test_a_folder_that_is_a_file_is_one_line_of_error(small_setups, tmp_path, ca
 def test_an_unknown_figure_is_refused_with_those_that_exist(capsys):
     with pytest.raises(SystemExit):
         cli.main(["figure", "7"])
-    assert "'4-noise'" in capsys.readouterr().err
+    assert "4-noise" in capsys.readouterr().err

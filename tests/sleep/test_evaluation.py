@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from sleepconv import Sleep, to_locally_connected
+from sleepconv.testing import assert_convolutional
 
 SAMPLE = torch.randn(2, 1, 9, 9)
 
@@ -77,6 +78,34 @@ def sleeps_in_three_evaluations(model, way, **options):
         model.eval()(SAMPLE)
         model(SAMPLE)
     return rule.slept
+
+
+def test_sleeps_once_before_evaluation_if_it_took_steps():
+    model, rule = sequential(), Counting()
+    sleep = Sleep(model, every=100, rule=rule, before_evaluation=True)
+    model.eval()(SAMPLE)
+    assert rule.slept == 0
+    sleep.step()
+    model.train()(SAMPLE)
+    assert rule.slept == 0
+    model.eval()(SAMPLE)
+    model(SAMPLE)
+    assert rule.slept == 1
+    sleep.step()
+    sleep.detach()
+    model(SAMPLE)
+    assert rule.slept == 1
+
+
+def test_a_copy_of_the_model_does_not_sleep_before_its_evaluation():
+    model = sequential()
+    sleep = Sleep(model, every=100, before_evaluation=True)
+    sleep.step()
+    other = copy.deepcopy(model).eval()
+    other(SAMPLE)
+    with pytest.raises(AssertionError, match="not convolutional"):
+        assert_convolutional(other)
+    assert sleep.steps_since_sleep == 1
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])

@@ -3,7 +3,6 @@
 import copy
 import json
 import math
-import pickle
 
 import pytest
 import torch
@@ -149,33 +148,6 @@ def test_layers_are_found_afresh_at_each_sleep():
     assert rule.slept == [["0", "1.1"], ["1.1"]]
 
 
-def test_sleeps_once_before_evaluation_if_it_took_steps():
-    model, rule = network(), Counting()
-    sleep = Sleep(model, every=100, rule=rule, before_evaluation=True)
-    model.eval()(SAMPLE)
-    assert len(rule.slept) == 0
-    sleep.step()
-    model.train()(SAMPLE)
-    assert len(rule.slept) == 0
-    model.eval()(SAMPLE)
-    model(SAMPLE)
-    assert len(rule.slept) == 1
-    sleep.step()
-    sleep.detach()
-    model(SAMPLE)
-    assert len(rule.slept) == 1
-
-
-def test_a_copy_of_the_model_does_not_sleep_before_its_evaluation():
-    model = network()
-    sleep = Sleep(model, every=100, before_evaluation=True)
-    sleep.step()
-    other = copy.deepcopy(model).eval()
-    other(SAMPLE)
-    assert not is_convolutional(other)
-    assert sleep.steps_since_sleep == 1
-
-
 def test_an_instant_sleep_in_inference_mode_leaves_trainable_weights():
     model = network()
     optimizer = torch.optim.AdamW(model.parameters())
@@ -305,11 +277,3 @@ def test_what_cannot_sleep_is_refused_at_once():
         Sleep(network(), every=1, exclude=["0", "1"])
     with pytest.raises(ValueError, match="no module 'head'"):
         Sleep(network(), every=1, exclude=["head"])
-
-
-def test_a_model_that_sleeps_before_evaluation_can_be_saved_whole():
-    model = network()
-    Sleep(model, every=2, before_evaluation=True)
-    copied = pickle.loads(pickle.dumps(model)).eval()
-    model.eval()
-    torch.testing.assert_close(copied(SAMPLE), model(SAMPLE))

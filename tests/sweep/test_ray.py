@@ -28,7 +28,9 @@ def cluster(tmp_path_factory):
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", f"--port={port}"]
     command += ["--num-cpus=2", "--include-dashboard=false", "--disable-usage-stats"]
     log = (tmp_path_factory.mktemp("ray") / "log").open("w+")
-    process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+    # Ray's workers make way for everything else, which on a busy machine is for ever.
+    environment = os.environ | {"RAY_worker_niceness": "0"}
+    process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=environment)
     yield process.pid, f"127.0.0.1:{port}"
     ray.shutdown()
     process.terminate()

@@ -33,7 +33,7 @@ def run(small_cifar10, data_dir, tmp_path, lines):
     return sweep_small
 
 
-def wait_for(condition, seconds=120):
+def wait_for(condition, seconds=600):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited too long"
@@ -123,11 +123,14 @@ sweep([Job(Run.from_json(sys.argv[1]), Path(sys.argv[2]))], Processes(1, Orders(
 def test_workers_stop_with_their_sweep_and_can_go_on(number, tmp_path, small_run):
     job = Job(small_run.changed(epochs=10_000), tmp_path / "run")
     command = [sys.executable, "-c", SWEEP, job.run.as_json(), str(job.folder)]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    wait_for(lambda: list((job.folder / "checkpoint").glob("*.safetensors")))
-    (worker,) = _children(process.pid)
-    process.send_signal(number)
-    assert process.wait() != 0
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
+        try:
+            wait_for(lambda: list((job.folder / "checkpoint").glob("*.safetensors")))
+            (worker,) = _children(process.pid)
+            process.send_signal(number)
+            assert process.wait() != 0
+        finally:
+            process.kill()
     wait_for(lambda: not Path(f"/proc/{worker}").exists())
     assert job.state == "begun"
     train(job.run, job.folder, max_steps=1, quiet=True)

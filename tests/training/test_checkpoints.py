@@ -42,6 +42,19 @@ def test_a_flipped_bit_is_noticed(file: Path):
         read_tensors(file)
 
 
+@pytest.mark.parametrize("bit", [1, 2, 4, 8])
+def test_a_flipped_bit_anywhere_before_the_tensors_is_noticed(file: Path, bit: int):
+    whole = file.read_bytes()
+    for place in range(len(whole) - 4008):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ bit]) + whole[place + 1 :])
+        try:
+            tensors, facts = read_tensors(file)
+        except CorruptCheckpointError:
+            continue
+        assert torch.equal(tensors["a"], torch.arange(1000.0)), place
+        assert (tensors["b"], tensors["b"].dtype, facts) == (3, torch.int64, {"step": 7}), place
+
+
 def test_a_pickle_is_refused_not_executed(tmp_path: Path):
     path = tmp_path / "x.safetensors"
     torch.save({"a": torch.zeros(1)}, path)

@@ -122,11 +122,28 @@ def test_a_changed_recipe_is_refused_and_the_difference_shown(tmp_path: Path, sm
     assert RunFolder(tmp_path).recipe() == small
 
 
+def diverging(run: Run) -> Run:
+    return run.changed(learning_rate=1e30, weight_decay=0.0, connectivity="convolutional", sleep_every=None)
+
+
 def test_a_loss_that_is_no_number_stops_the_run_with_its_step(tmp_path: Path, small: Run):
-    train(small.changed(learning_rate=1e30, weight_decay=0.0), tmp_path, quiet=True, max_steps=1)
+    train(diverging(small), tmp_path, quiet=True, max_steps=1)
     with pytest.raises(DivergedError, match=r"step [2-9] is (nan|inf).*step-00000001.safetensors"):
-        train(small.changed(learning_rate=1e30, weight_decay=0.0), tmp_path, quiet=True)
+        train(diverging(small), tmp_path, quiet=True)
     assert RunFolder(tmp_path).checkpoints.paths()
+
+
+def test_weights_that_are_no_numbers_are_never_saved(tmp_path: Path, small: Run):
+    with pytest.raises(DivergedError, match="step 1 .*no number; no checkpoint had been written yet"):
+        train(small.changed(learning_rate=1e39, padding=0, snr_every=100), tmp_path, quiet=True, max_steps=1)
+    assert RunFolder(tmp_path).checkpoints.paths() == []
+
+
+def test_an_snr_or_an_evaluation_that_is_no_number_is_a_divergence_too(tmp_path: Path, small: Run):
+    with pytest.raises(DivergedError, match="SNR of layers.0.0 after step 1 is nan"):
+        train(small.changed(learning_rate=1e30, snr_every=1), tmp_path / "snr", quiet=True)
+    with pytest.raises(DivergedError, match="evaluation set after step 1 is nan"):
+        train(diverging(small).changed(batch_size=10_000), tmp_path / "evaluation", quiet=True)
 
 
 def test_the_second_process_on_a_folder_is_refused(tmp_path: Path, small: Run):

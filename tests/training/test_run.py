@@ -42,11 +42,49 @@ def test_a_misspelt_field_suggests_the_nearest(small: Run):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"learning_rate": 0.0}, {"scale": 0.0}, {"weight_decay": -1.0}, {"epochs": 0}, {"padding": -1}]
+    ("field", "value"),
+    [
+        ("learning_rate", 0.0),
+        ("learning_rate", float("nan")),
+        ("scale", 0.0),
+        ("scale", float("nan")),
+        ("scale", float("inf")),
+        ("weight_decay", -1.0),
+        ("epochs", 0),
+        ("padding", -1),
+        ("batch_size", 0),
+        ("repetitions", 0),
+        ("sleep_every", 0),
+        ("seed", -1),
+        ("seed", 2**32),
+        ("name", "../elsewhere"),
+    ],
 )
-def test_impossible_values_are_refused(small: Run, wrong):
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        small.changed(**wrong)
+def test_impossible_values_are_refused(small: Run, field: str, value):
+    with pytest.raises(ValueError, match=field):
+        small.changed(**{field: value})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("tuning", "abc"),
+        ("tuning", 1),
+        ("epochs", 2.5),
+        ("epochs", True),
+        ("seed", 1.5),
+        ("snr_every", 1.5),
+        ("sleep_every", "often"),
+        ("learning_rate", "small"),
+        ("scale", None),
+        ("sleep_options", 3),
+        ("dataset", 3),
+        ("name", ""),
+    ],
+)
+def test_a_value_of_another_type_is_refused_rather_than_interpreted(small: Run, field: str, value):
+    with pytest.raises(TypeError, match=f"^{field} is"):
+        small.changed(**{field: value})
 
 
 def test_a_convolutional_network_does_not_sleep(small: Run):

@@ -37,10 +37,8 @@ def activations(
 
     Args:
         model: any network; it runs in evaluation mode and gets its mode back.
-        images: as ``prepare`` takes them, the first axis counting images.
+        images: as ``prepare``, which turns a batch of them into the network's input, takes them.
         layers: names as in ``model.named_modules()``.
-        prepare: turns a batch of images into the network's input.
-        batch_size: images in one pass.
         cache: the folder to keep the answers in; without it they stay in memory.
         advance: called with the number of images that are done, for a progress bar.
 

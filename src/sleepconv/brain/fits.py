@@ -1,7 +1,7 @@
 """One network, one dataset, one entry of a record: the layer chosen on half of the images, scored on the others."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
@@ -18,7 +18,6 @@ from sleepconv.brain.similarity import NoiseCeiling, dissimilarity, noise_ceilin
 
 Features = Mapping[str, Float[np.ndarray, "images features"]]
 Entry = dict[str, Any]
-Advance = Callable[[], Any]
 
 
 @dataclass(frozen=True)
@@ -40,9 +39,7 @@ class Settings:
     seed: int = 0
 
 
-def fit_recording(
-    recording: Recording, features: Features, settings: Settings, advance: Advance = lambda: None
-) -> Entry:
+def fit_recording(recording: Recording, features: Features, settings: Settings) -> Entry:
     """Score a network on a recording: neural predictivity of every layer, and of the one that the other half chose.
 
     >>> random = np.random.default_rng(0)
@@ -63,7 +60,6 @@ def fit_recording(
         chosen = _predictivity(rows, means, kept, choosing, recording, settings, folds=settings.choice_folds)
         scored = _predictivity(rows, means, kept, scoring, recording, settings, ceiling=top)
         layers[name] = {"choice_r": chosen.r} | _numbers(scored)
-        advance()
     best = max(layers, key=lambda name: layers[name]["choice_r"])
     ridge = _predictivity(features[best], means, kept, scoring, recording, settings, ceiling=top, regression="ridge")
     return {
@@ -81,9 +77,7 @@ def fit_recording(
     }
 
 
-def fit_dissimilarities(
-    data: Dissimilarities, features: Features, settings: Settings, advance: Advance = lambda: None
-) -> Entry:
+def fit_dissimilarities(data: Dissimilarities, features: Features, settings: Settings) -> Entry:
     """Score a network on dissimilarities, over several random halves of the images.
 
     >>> rows = np.random.default_rng(0).normal(size=(40, 9))
@@ -91,10 +85,7 @@ def fit_dissimilarities(
     >>> round(fit_dissimilarities(data, {"layer": rows}, Settings())["r"], 3)
     1.0
     """
-    rdms = {}
-    for name, rows in features.items():
-        rdms[name] = dissimilarity(rows)
-        advance()
+    rdms = {name: dissimilarity(rows) for name, rows in features.items()}
     parts = [halves(len(data.images), seed=settings.seed + i) for i in range(settings.halvings)]
     chosen = [
         max(rdms, key=lambda name: similarity(_part(rdms[name], half), _part(data.rdms, half))) for half, _ in parts

@@ -69,7 +69,10 @@ class _Session:
         started, entries = time.perf_counter(), []
         for dataset in self.datasets:
             bar.set_postfix_str(f"{network.name}: {dataset.name}")
-            entries.append(self._entry(dataset, model, layers, network))
+            try:
+                entries.append(self._entry(dataset, model, layers, network))
+            except ValueError as error:
+                raise ValueError(f"{network.name} on {dataset.name}: {error}") from error
             bar.update()
         seconds = time.perf_counter() - started
         record = records.rounded(_described(network) | {"settings": asdict(self.settings), "seconds": seconds})

@@ -75,7 +75,7 @@ def to_locally_connected(
     """
     if keep_first < 0:
         raise ValueError(f"keep_first is the number of convolutions to keep, 0 or more, not {keep_first}")
-    model = own_copy(model, inplace)
+    model = own_copy(model, inplace, CONVOLUTIONS)
     visits = visit_layers(model, sample_input, CONVOLUTIONS)
     chosen = [visit for visit in visits.values() if visit.sizes][keep_first:]
     check_convertible(model, chosen, CONVOLUTIONS)

@@ -73,7 +73,7 @@ def to_per_patch(
     >>> to_per_patch(tokens, torch.randn(2, 16, 8))[0]
     PerPatchLinear(8, 32, num_patches=16, bias=True)
     """
-    model = own_copy(model, inplace)
+    model = own_copy(model, inplace, LINEARS)
     visits = select(model, visit_layers(model, sample_input, LINEARS), include=include, exclude=exclude)
     chosen = [visit for visit in visits.values() if any(visit.sizes)]
     check_convertible(model, chosen, LINEARS)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from sleepconv.nn.dry_run import rehearse, two_of_each
+from sleepconv.nn.dry_run import Kind, rehearse, two_of_each
 from sleepconv.nn.layout import contiguous_outputs, forget_layout, keep_layout
 
 HOOKS = [name for name in vars(nn.Module()) if name.endswith(("_hooks", "_with_kwargs", "_always_called", "_hook"))]
@@ -20,18 +20,22 @@ class NothingConvertedWarning(UserWarning):
     """The model came back as it was."""
 
 
-def own_copy(model: nn.Module, inplace: bool) -> nn.Module:
-    """The model to operate on: itself or a copy."""
+def own_copy(model: nn.Module, inplace: bool, kind: Kind) -> nn.Module:
+    """The model to operate on, where layers of this kind are to be exchanged: itself or a copy."""
     if isinstance(model, (torch.jit.ScriptModule, nn.DataParallel, nn.parallel.DistributedDataParallel)):
         raise TypeError(f"convert the plain model before it becomes a {type(model).__name__}")
     lazy = [
         f"{name or 'the model itself'} ({type(module).__name__})"
         for name, module in model.named_modules()
-        if any(is_lazy(tensor) for tensor in (*module._parameters.values(), *module._buffers.values()))
+        if _any_lazy(module._buffers) or (isinstance(module, kind.modules) and _any_lazy(module._parameters))
     ]
     if lazy:
         raise ValueError(f"{', '.join(lazy)}: sizes not known yet; run the model once, model(sample), and then convert")
     return model if inplace else copy.deepcopy(model)
+
+
+def _any_lazy(tensors: Mapping[str, Any]) -> bool:
+    return any(map(is_lazy, tensors.values()))
 
 
 def exchange(

@@ -26,7 +26,7 @@ class SleepRecord:
     layers: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """The record as JSON can hold it: that of weights that agree becomes the string "inf"."""
+        """The record as JSON can hold it: an infinite SNR, of weights that agree, becomes "inf" (no number: "nan")."""
         layers = {
             name: {when: snr if isfinite(snr) else str(snr) for when, snr in snrs.items()}
             for name, snrs in self.layers.items()

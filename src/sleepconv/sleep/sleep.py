@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from numbers import Integral
 from typing import Any
 
 import torch
@@ -77,11 +76,11 @@ class Sleep:
         restart_each_epoch: bool = False,
         statistics: bool = False,
     ) -> None:
-        if not isinstance(every, Integral) or isinstance(every, bool) or every < 1:
+        if not isinstance(every, int) or isinstance(every, bool) or every < 1:
             raise ValueError(f"every is the number of optimizer steps from sleep to sleep, 1 or more, not {every!r}")
         if isinstance(rule, type) or not hasattr(rule, "sleep_"):
             raise TypeError(f"rule is one such as Instant() or Hebbian(), not {rule!r}")
-        self.model, self.every, self.rule = model, int(every), rule
+        self.model, self.every, self.rule = model, every, rule
         self.include = None if include is None else _names("include", include)
         self.exclude = _names("exclude", exclude)
         self.share_moments, self.restart_each_epoch, self.statistics = share_moments, restart_each_epoch, statistics

@@ -22,7 +22,7 @@ class CorruptCheckpointError(ValueError):
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-    """Write a safetensors file with a checksum of every tensor; a crash leaves the old file, or none.
+    """Write a safetensors file with checksums of every tensor and of the facts; a crash leaves the old file, or none.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "two.safetensors"
@@ -32,12 +32,13 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str,
     """
     plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     sums = {name: _checksum(value) for name, value in plain.items()}
+    header = {"facts": dict(facts), "checksums": sums, "seal": _seal(plain, facts)}
     drafts = path.parent / DRAFTS
     shutil.rmtree(drafts, ignore_errors=True)
     drafts.mkdir(parents=True)
     draft = drafts / path.name
     try:
-        save_file(plain, draft, metadata={HEADER: json.dumps({"facts": dict(facts), "checksums": sums})})
+        save_file(plain, draft, metadata={HEADER: json.dumps(header)})
         with open(draft, "rb") as written:
             os.fsync(written.fileno())
         os.replace(draft, path)
@@ -54,7 +55,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         with safe_open(path, framework="pt") as opened:
             header = json.loads((opened.metadata() or {})[HEADER])
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (no dictionary)
-        sums = header["checksums"]
+        sums, facts = header["checksums"], header["facts"]
     except (SafetensorError, KeyError, ValueError) as error:
         raise CorruptCheckpointError(f"{path} is damaged: {error}") from error
     for name in sums.keys() | tensors.keys():
@@ -62,7 +63,12 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             raise CorruptCheckpointError(
                 f"{path} is damaged: the checksum of {name!r} is not the one it was saved with"
             )
-    return tensors, header["facts"]
+    # Records made before there were seals have none.
+    if header.get("seal", _seal(tensors, facts)) != _seal(tensors, facts):
+        raise CorruptCheckpointError(
+            f"{path} is damaged: its facts or the tensors' types are not those it was saved with"
+        )
+    return tensors, facts
 
 
 class Checkpoints:
@@ -100,6 +106,12 @@ class Checkpoints:
                 yield path, *read_tensors(path)
             except (CorruptCheckpointError, OSError) as error:
                 yield path, None, error
+
+
+def _seal(tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> int:
+    """A checksum of all that is not a tensor's bytes."""
+    layouts = {name: [str(value.dtype), list(value.shape)] for name, value in sorted(tensors.items())}
+    return zlib.crc32(json.dumps([layouts, dict(facts)], sort_keys=True).encode())
 
 
 def _checksum(value: Tensor) -> int:

@@ -18,6 +18,7 @@ from sleepconv.training.network import build_network
 from sleepconv.training.run import Run
 
 RECIPE, METRICS, ENVIRONMENT, SUMMARY = "recipe.json", "metrics.jsonl", "environment.json", "summary.json"
+RESULT = ("set", "top1", "top5", "seconds", "seconds_per_epoch")
 WEIGHTS, CHECKPOINT, LOCK = "model.safetensors", "checkpoint", "lock"
 
 
@@ -48,12 +49,15 @@ class RunFolder:
         """The reports so far, all or of one kind ("epoch", "evaluation", "snr"), without a half-written last line."""
         file = self.path / METRICS
         lines = file.read_text().splitlines(keepends=True) if file.is_file() else []
-        reports = [json.loads(line) for line in lines if line.endswith("\n")]
+        reports = [self._report(line, place) for place, line in enumerate(lines, 1) if line.endswith("\n")]
         return [report for report in reports if kind in (None, report["kind"])]
 
     def summary(self) -> dict[str, Any] | None:
         """How it ended, or None if it has not."""
-        return self._json(SUMMARY)
+        summary = self._json(SUMMARY)
+        if summary is not None and (missing := [name for name in RESULT if name not in summary]):
+            raise ValueError(f"{self.path / SUMMARY} has no {', '.join(missing)}; remove it to train the rest anew")
+        return summary
 
     def environment(self) -> dict[str, Any] | None:
         """What it was computed with."""
@@ -86,8 +90,8 @@ class RunFolder:
             lock.release()
 
     def claim(self, run: Run) -> None:
-        """Write the recipe into a new folder; refuse a folder that was begun with another."""
-        if not (self.path / RECIPE).is_file():
+        """Write the recipe into a folder in which nothing was learned yet; refuse one that was begun with another."""
+        if not (self.path / RECIPE).is_file() or not self._begun():
             self.write(RECIPE, run.as_json())
             return
         if differences := _differences(self.recipe(), run):
@@ -116,14 +120,35 @@ class RunFolder:
         file = self.path / METRICS
         return file.stat().st_size if file.is_file() else 0
 
+    def sync_metrics(self) -> int:
+        """Have the metrics on the disk, not only on their way to it; returns their bytes."""
+        if size := self.metrics_size():
+            with open(self.path / METRICS, "rb") as written:
+                os.fsync(written.fileno())
+        return size
+
     def cut_metrics(self, size: int) -> None:
         """Forget what was reported after a checkpoint; going on will report it again."""
-        if self.metrics_size() > size:
+        if (have := self.metrics_size()) < size:
+            raise ValueError(
+                f"{self.path / METRICS} has {have} bytes, but had {size} at the last checkpoint: records are lost; "
+                "remove the folder to train anew"
+            )
+        if have > size:
             os.truncate(self.path / METRICS, size)
+
+    def _begun(self) -> bool:
+        return bool(self.metrics_size() or self.checkpoints.paths() or (self.path / SUMMARY).is_file())
+
+    def _report(self, line: str, place: int) -> dict[str, Any]:
+        report = _parsed(line, f"line {place} of {self.path / METRICS}")
+        if "kind" not in report:
+            raise ValueError(f"line {place} of {self.path / METRICS} is damaged: it has no kind")
+        return report
 
     def _json(self, name: str) -> dict[str, Any] | None:
         file = self.path / name
-        return json.loads(file.read_text()) if file.is_file() else None
+        return _parsed(file.read_text(), str(file)) if file.is_file() else None
 
 
 def find_runs(*paths: str | os.PathLike[str]) -> list[RunFolder]:
@@ -154,6 +179,16 @@ def finite(snrs: dict[str, float]) -> dict[str, float | str]:
     {'conv1': 'inf'}
     """
     return {name: "inf" if isinf(snr) else snr for name, snr in snrs.items()}
+
+
+def _parsed(text: str, where: str) -> dict[str, Any]:
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{where} is damaged: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{where} is damaged: it is no JSON object")
+    return content
 
 
 def _differences(old: Run, new: Run) -> list[str]:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from math import ceil, isfinite
+from math import ceil, isfinite, isnan
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ MODEL, OPTIMIZER = "model/", "optimizer/"
 
 
 class DivergedError(RuntimeError):
-    """The loss is no longer a number."""
+    """Loss, weights or SNR are no longer numbers."""
 
 
 class Learner:
@@ -127,7 +127,10 @@ class Learner:
         return reports
 
     def _snr(self, when: str) -> dict[str, Any]:
-        return {"kind": "snr", "step": self.step, "when": when, "layers": layer_snrs(self.layers)}
+        layers = layer_snrs(self.layers)
+        if broken := [name for name, snr in layers.items() if isnan(snr)]:
+            raise DivergedError(f"the SNR of {broken[0]} after step {self.step} is nan: the training has diverged")
+        return {"kind": "snr", "step": self.step, "when": when, "layers": layers}
 
     def _receive(self, inputs: Tensor) -> Tensor:
         inputs = self.place.receive(inputs)

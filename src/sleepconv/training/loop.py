@@ -3,10 +3,9 @@
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
+from math import isfinite
 from os import PathLike
 from typing import Any
-
-import torch
 
 from sleepconv.data import Batches, Task, load_task
 from sleepconv.training.checkpoints import write_tensors
@@ -109,6 +108,10 @@ class _Training:
             with Interrupts() as interrupts:
                 while self.learner.step < last:
                     self._epoch(last, interrupts)
+        except DivergedError as error:
+            kept = self.records.checkpoints.paths()
+            where = f"the last good state is {kept[0]}" if kept else "no checkpoint had been written yet"
+            raise DivergedError(f"{error}; {where}. Try a smaller learning rate") from error
         finally:
             self.progress.close()
         return self._conclude() if self.learner.step == self.steps else None
@@ -117,7 +120,7 @@ class _Training:
         epoch, start = divmod(self.learner.step, len(self.batches))
         self.learner.set_learning_rate(self.run.learning_rate_in(epoch))
         for step, (inputs, labels) in enumerate(self.batches.epoch(epoch, start=start), start):
-            loss, reports = self._learn(inputs, labels, self.batches.images_at(step))
+            loss, reports = self.learner.learn(inputs, labels, self.batches.images_at(step))
             for report in reports:
                 self._report({**report, "layers": finite(report["layers"])})
             self.progress.step(loss)
@@ -126,14 +129,6 @@ class _Training:
             self._stop_or_save(interrupts, epoch_ended=step + 1 == len(self.batches), at_last=self.learner.step == last)
             if self.learner.step == last:
                 return
-
-    def _learn(self, inputs: torch.Tensor, labels: torch.Tensor, images: int) -> tuple[float, list[dict[str, Any]]]:
-        try:
-            return self.learner.learn(inputs, labels, images)
-        except DivergedError as error:
-            kept = self.records.checkpoints.paths()
-            where = f"the last good state is {kept[0]}" if kept else "no checkpoint had been written yet"
-            raise DivergedError(f"{error}; {where}. Try a smaller learning rate") from error
 
     def _close_epoch(self, epoch: int) -> None:
         learner, now = self.learner, {"epoch": epoch, "step": self.learner.step}
@@ -150,6 +145,8 @@ class _Training:
         learner.start_epoch()
         start = time.perf_counter()
         tally = evaluate(learner.model, self.tests.epoch(0), self.place)
+        if not isfinite(tally.loss):
+            raise DivergedError(f"the loss on the evaluation set after step {learner.step} is {tally.loss}")
         self._report(
             {
                 "kind": "evaluation",
@@ -172,8 +169,10 @@ class _Training:
 
     def _save(self) -> None:
         tensors, facts = self.learner.state()
+        if broken := [name for name, value in tensors.items() if not bool(value.isfinite().all())]:
+            raise DivergedError(f"after step {self.learner.step} {broken[0]} holds what is no number")
         if self.place.first:
-            facts["metrics_size"] = self.records.metrics_size()
+            facts["metrics_size"] = self.records.sync_metrics()
             self.records.checkpoints.write(self.learner.step, tensors, facts)
         self.saved_at = time.monotonic()
 

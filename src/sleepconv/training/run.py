@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from difflib import get_close_matches
+from math import isfinite
 from typing import Any, Literal
 
 Connectivity = Literal["convolutional", "local", "local_after_first"]
@@ -12,6 +13,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "sleep_rule": ("instant", "hebbian", "circuit"),
     "precision": ("auto", "float32", "bfloat16"),
 }
+AT_LEAST = {"epochs": 1, "batch_size": 1, "repetitions": 1, "padding": 0, "snr_every": 0, "seed": 0}
+MOST = 2**32 - 1
 DROP = 4.0
 
 
@@ -68,18 +71,33 @@ class Run:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be run."""
+        for name in ("name", "dataset", "network"):
+            if not isinstance(text := getattr(self, name), str) or not text:
+                raise TypeError(f"{name} is a word, not {text!r}")
+        if "/" in self.name or "\\" in self.name or self.name.startswith("."):
+            raise ValueError(f"name={self.name!r} cannot be that of a folder: give one without / that begins otherwise")
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} is one of {', '.join(choices)}, not {getattr(self, name)!r}")
-        if self.learning_rate <= 0 or self.weight_decay < 0 or self.scale <= 0:
-            raise ValueError(
-                f"learning_rate={self.learning_rate} and scale={self.scale} are above 0, "
-                f"weight_decay={self.weight_decay} is 0 or more"
-            )
-        if self.epochs < 1 or self.padding < 0 or self.snr_every < 0:
-            raise ValueError(f"epochs={self.epochs} is 1 or more, padding and snr_every 0 or more")
+        self._check_numbers()
+        if not isinstance(self.tuning, bool):
+            raise TypeError(f"tuning is true or false, not {self.tuning!r}")
+        if not isinstance(self.sleep_options, Mapping):
+            raise TypeError(f'sleep_options is an object, like {{"decay": 0.01}}, not {self.sleep_options!r}')
         if self.sleep_every is not None and self.connectivity == "convolutional":
             raise ValueError("a convolutional network shares already: sleep_every needs a local connectivity")
+
+    def _check_numbers(self) -> None:
+        for name, least in AT_LEAST.items():
+            _check_whole(name, getattr(self, name), least)
+        if self.sleep_every is not None:
+            _check_whole("sleep_every", self.sleep_every, 1)
+        for name in ("learning_rate", "weight_decay", "scale"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise TypeError(f"{name} is a number, not {value!r}")
+            if not isfinite(value) or value < 0 or (value == 0 and name != "weight_decay"):
+                raise ValueError(f"{name} is {'0 or more' if name == 'weight_decay' else 'above 0'}, not {value}")
 
     @property
     def scaled_epochs(self) -> int:
@@ -126,3 +144,10 @@ def checked_fields(values: dict[str, Any]) -> dict[str, Any]:
             suggestion = f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(known)}"
             raise ValueError(f"a run has no field {name!r}{suggestion}")
     return values
+
+
+def _check_whole(name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} is a whole number, not {value!r}")
+    if not least <= value <= MOST:
+        raise ValueError(f"{name} is {least} or more and below 2**32, not {value}")
