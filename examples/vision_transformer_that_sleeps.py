@@ -9,7 +9,6 @@ from sleepconv.models import small_vit
 from sleepconv.testing import assert_convolutional
 
 
-
 def coloured_square(images: torch.Tensor) -> torch.Tensor:
     """The 12×24 field of the digits as the transformer takes images: square, with three channels."""
     return nn.functional.pad(images, (0, 0, 6, 6)).expand(-1, 3, -1, -1)

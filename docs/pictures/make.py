@@ -34,7 +34,9 @@ def layers() -> Figure:
                 colour = NINE[source - out] if title == "convolutional" else NINE[(4 + out) % 9]
                 panel.plot([source, out + 1], [0, 1], color=colour, linewidth=1.6, zorder=1)
         for count, height, start in [(6, 0, 0), (4, 1, 1)]:
-            panel.scatter(range(start, start + count), [height] * count, s=110, color="white", edgecolor="#333", zorder=2)
+            panel.scatter(
+                range(start, start + count), [height] * count, s=110, color="white", edgecolor="#333", zorder=2
+            )
         panel.set_title(title, fontsize=10)
         panel.set_axis_off()
     return figure
@@ -62,7 +64,9 @@ def sleep() -> Figure:
     awake = layer.weight.detach().clone()
     asleep = Instant()(layer).weight.detach()
     figure, axes = pyplot.subplots(1, 2, figsize=(8, 4), layout="constrained")
-    for panel, weight, title in zip(axes, [awake, asleep], ["awake: 81 filters", "asleep: nine, one per grid"], strict=True):
+    for panel, weight, title in zip(
+        axes, [awake, asleep], ["awake: 81 filters", "asleep: nine, one per grid"], strict=True
+    ):
         filters = weight[:, :, 0, 0] / weight.abs().max()
         mosaic = np.full((9 * 4 - 1, 9 * 4 - 1), np.nan)
         for row in range(9):
@@ -115,7 +119,9 @@ def brain() -> Figure:
     """A made-up brain is the second layer of a network, with noise: which layer predicts it?"""
     torch.manual_seed(0)
     random = np.random.default_rng(0)
-    model = nn.Sequential(*(part for n in (1, 8, 8, 8) for part in (nn.Conv2d(n, 8, 3, stride=2, padding=1), nn.ReLU())))
+    model = nn.Sequential(
+        *(part for n in (1, 8, 8, 8) for part in (nn.Conv2d(n, 8, 3, stride=2, padding=1), nn.ReLU()))
+    )
     pictures = random.normal(size=(600, 1, 12, 12)).astype(np.float32)
     names = ["1", "3", "5", "7"]
     answers = activations(model, pictures, names)

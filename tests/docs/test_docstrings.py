@@ -17,7 +17,9 @@ def public_names():
                 yield f"{package}.{name}", value
 
 
-@pytest.mark.parametrize(("name", "value"), public_names(), ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    ("name", "value"), list(public_names()), ids=lambda value: value if isinstance(value, str) else ""
+)
 def test_has_a_docstring_with_an_example(name, value):
     assert value.__doc__, name
     assert ">>> " in value.__doc__, f"{name} ({inspect.getsourcefile(value)}) has no example"
