@@ -3,8 +3,9 @@ export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_FP16
 PYTHON ?= python3
 BIN := .venv/bin
 BRAINSCORE := .venv-brainscore
+RELEASE := .venv-release
 
-.PHONY: test test-brainscore check setup bench demo clean
+.PHONY: test docs release-check test-brainscore check setup bench demo clean
 
 test: setup  ## set up, lint, check types, run every test
 	$(BIN)/ruff check .
@@ -36,6 +37,17 @@ bench: setup  ## speed and memory as ratios in one run
 
 demo: setup  ## digits where no digit was ever seen: train, test, draw, report
 	$(BIN)/sleepconv demo --out demo
+
+docs: setup  ## the site, into site/; a broken link is an error
+	$(BIN)/python -m mkdocs build --strict
+
+release-check: setup  ## build sdist and wheel, install the wheel in an empty environment, run the demo there
+	rm -rf dist $(RELEASE)
+	$(BIN)/python -m build --outdir dist  # the wheel is built from the sdist
+	$(PYTHON) -m venv $(RELEASE)
+	$(RELEASE)/bin/python -m pip install --quiet --constraint constraints.txt "$$(echo dist/*.whl)[figures,data]"
+	cd $(RELEASE) && bin/python -c "from sleepconv.kernels import native; assert not native.unavailable(), native.unavailable()"
+	cd $(RELEASE) && bin/sleepconv demo --out demo
 
 clean:
 	rm -rf .venv $(BRAINSCORE) build dist src/*.egg-info

@@ -1,16 +1,49 @@
-"""Every example runs as it stands."""
+"""Every example runs as it stands, and the notebook cell by cell."""
 
+import ast
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
+EXAMPLES = Path(__file__).parents[1] / "examples"
+ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
 def test_runs_and_prints_what_it_found(path):
-    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=False, env=ONE_THREAD)
     assert done.returncode == 0, done.stderr
     assert done.stdout
+
+
+def test_the_hebbian_rule_is_watched_as_an_animation(tmp_path):
+    from PIL import Image
+
+    script, gif = EXAMPLES / "watch_the_hebbian_rule.py", tmp_path / "hebbian.gif"
+    subprocess.run([sys.executable, str(script), str(gif)], check=True, capture_output=True, env=ONE_THREAD)
+    assert Image.open(gif).n_frames == 41
+
+
+@pytest.fixture(scope="module")
+def notebook():
+    """The names that the notebook leaves; each cell's source runs as a kernel would run it."""
+    names: dict[str, object] = {}
+    for cell in json.loads((EXAMPLES / "quick_start.ipynb").read_text())["cells"]:
+        if cell["cell_type"] == "code":
+            exec(compile(ast.parse("".join(cell["source"])), cell["id"], "exec"), names)
+    return names
+
+
+def test_the_notebook_shows_that_only_the_sleeper_knows_digits_twelve_pixels_away(notebook):
+    local, sleeper = notebook["results"]["local"], notebook["results"]["local with sleep"]
+    assert min(local[2], sleeper[2], sleeper[14]) > 85
+    assert max(local[8], sleeper[8], local[14]) < 40
+
+
+def test_the_notebook_is_kept_without_outputs():
+    cells = json.loads((EXAMPLES / "quick_start.ipynb").read_text())["cells"]
+    assert not any(cell.get("outputs") or cell.get("execution_count") for cell in cells)

@@ -24,6 +24,9 @@ class Agreement:
         people_rank_correlation: the same between one half of an image's labels and the other.
         kappa: error consistency with single people.
         people_kappa: error consistency between two people.
+
+    >>> Agreement(1.2, 0.2, 0.5, 0.9, kappa=0.1, people_kappa=0.4).score
+    0.25
     """
 
     cross_entropy: float

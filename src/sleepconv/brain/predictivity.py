@@ -31,6 +31,10 @@ class Predictivity:
         correlations: Pearson r of each neuron on the held-out images of each split; NaN where it answered the same
             to all of them.
         ceiling: the r that a perfect prediction of the mean responses would reach, √reliability; None without repeats.
+
+    >>> fit = Predictivity(np.array([[0.3, 0.5, 0.4], [0.4, 0.4, 0.4]]), ceiling=0.8)
+    >>> round(fit.r, 2), round(fit.score, 2)
+    (0.4, 0.25)
     """
 
     correlations: Float[np.ndarray, "splits neurons"]

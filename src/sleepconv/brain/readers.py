@@ -13,7 +13,14 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def read_folder(folder: Path | str) -> list[Dataset]:
-    """All datasets in the ``.npz`` and ``.nc`` files of a folder, in the order of the files' names."""
+    """All datasets in the ``.npz`` and ``.nc`` files of a folder, in the order of the files' names.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> Recording("mine", "V4", np.zeros((4, 8, 8), np.uint8), np.random.rand(4, 3)).save(folder / "mine.npz")
+    >>> [recording.name for recording in read_folder(folder)]
+    ['mine']
+    """
     folder = Path(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is no folder; --data names one that holds .npz or .nc files")

@@ -51,13 +51,22 @@ def cifar10(data_dir: StrPath | None = None, *, train: bool = True, complete: bo
     """Read CIFAR-10: 50,000 training or 10,000 test images, uint8, 3×32×32, ten classes.
 
     ``complete=False`` accepts files with fewer records than the official ones.
+
+    >>> cifar10("no/such/folder", train=False)  # doctest: +IGNORE_EXCEPTION_DETAIL
+    Traceback (most recent call last):
+    FileNotFoundError: there is no such file; run `sleepconv data get cifar10`
     """
     names = [file.name for file in CIFAR10.files if file.name.startswith("data_batch" if train else "test")]
     return _read(CIFAR10, data_dir, names, label_bytes=1, class_file="batches.meta.txt", complete=complete)
 
 
 def cifar100(data_dir: StrPath | None = None, *, train: bool = True, complete: bool = True) -> Images:
-    """Read CIFAR-100 with its fine labels: 50,000 training or 10,000 test images in a hundred classes."""
+    """Read CIFAR-100 with its fine labels: 50,000 training or 10,000 test images in a hundred classes.
+
+    >>> cifar100("no/such/folder", train=False)  # doctest: +IGNORE_EXCEPTION_DETAIL
+    Traceback (most recent call last):
+    FileNotFoundError: there is no such file; run `sleepconv data get cifar100`
+    """
     names = ["train.bin" if train else "test.bin"]
     return _read(CIFAR100, data_dir, names, label_bytes=2, class_file="fine_label_names.txt", complete=complete)
 

@@ -46,6 +46,20 @@ class EncodedSource:
         short_side: the size to which the short side is resized.
         size: the size of the crop.
         statistics: for the normalisation.
+
+    >>> import io
+    >>> from PIL import Image
+    >>> class OneGreyImage:
+    ...     classes, labels = ("grey",), np.zeros(1, np.int64)
+    ...     def name(self, row):
+    ...         return "grey.jpg"
+    ...     def read(self, row):
+    ...         file = io.BytesIO()
+    ...         Image.new("RGB", (300, 260), "grey").save(file, "JPEG")
+    ...         return file.getvalue()
+    >>> source = EncodedSource(OneGreyImage(), np.zeros(1, np.int64), train=False, decoders=Decoders(1))
+    >>> source.batch(np.array([0]), np.zeros((1, 3)))[0].shape
+    torch.Size([1, 3, 224, 224])
     """
 
     def __init__(

@@ -46,6 +46,16 @@ def fashion_mnist(data_dir: StrPath | None = None, *, train: bool = True, comple
     """Read Fashion-MNIST: 60,000 training or 10,000 test images, uint8, 1×28×28, ten classes.
 
     ``complete=False`` accepts files with fewer images than the official ones.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp()) / "fashion-mnist"
+    >>> folder.mkdir()
+    >>> image, label = np.full((1, 28, 28), 7, np.uint8), np.full(1, 3, np.uint8)
+    >>> for kind, values in {"images-idx3": image, "labels-idx1": label}.items():
+    ...     head = bytes([0, 0, 8, values.ndim]) + np.array(values.shape, ">i4").tobytes()
+    ...     _ = (folder / f"train-{kind}-ubyte").write_bytes(head + values.tobytes())
+    >>> fashion_mnist(folder.parent, complete=False).pixels.shape
+    torch.Size([1, 1, 28, 28])
     """
     folder = fashion_mnist_folder(data_directory(data_dir))
     part = "train" if train else "t10k"

@@ -29,6 +29,14 @@ class ImageFolders:
     Args:
         folder: holds the class folders.
         classes: the class folders to read; all by default.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> for name in ("cat/1.jpg", "cat/2.jpg", "dog/1.jpg"):
+    ...     (folder / name).parent.mkdir(exist_ok=True)
+    ...     (folder / name).touch()
+    >>> ImageFolders(folder).classes, ImageFolders(folder).labels.tolist()
+    (('cat', 'dog'), [0, 0, 1])
     """
 
     def __init__(self, folder: Path, classes: tuple[str, ...] | None = None) -> None:
@@ -65,6 +73,10 @@ def imagenet_folders(data_dir: StrPath | None = None, *, train: bool = True, com
     """List ImageNet: 1,281,167 training images, or as test set the 50,000 official validation images.
 
     ``complete=False`` accepts fewer than the official thousand classes; train/ and val/ must still agree.
+
+    >>> imagenet_folders("no/such/folder")  # doctest: +IGNORE_EXCEPTION_DETAIL
+    Traceback (most recent call last):
+    FileNotFoundError: there is no such file; run `sleepconv data get imagenet`
     """
     folder = data_directory(data_dir) / IMAGENET_1K.folder
     classes, others = class_folders(folder / "train"), class_folders(folder / "val")

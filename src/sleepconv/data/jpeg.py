@@ -18,7 +18,11 @@ OnCorrupt = Literal["error", "skip"]
 
 
 class CorruptImageError(ValueError):
-    """An image file that cannot be used; ``name`` says which."""
+    """An image file that cannot be used; ``name`` says which.
+
+    >>> CorruptImageError("n01440764_1.jpg", "is cut short").name
+    'n01440764_1.jpg'
+    """
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"{name} {reason}; replace or remove it, or skip such images with on_corrupt='skip'")
@@ -82,6 +86,14 @@ class Decoders:
     """A pool of decoding threads (Pillow decodes and resizes without holding Python's lock).
 
     Corrupt images are named in ``corrupt`` and raise an error, or are left out with ``on_corrupt="skip"``.
+
+    >>> def work(i):
+    ...     if i == 1:
+    ...         raise CorruptImageError("1.jpg", "is cut short")
+    >>> decoders = Decoders(2, on_corrupt="skip")
+    >>> decoders.run(work, 3).tolist(), list(decoders.corrupt)
+    ([True, False, True], ['1.jpg'])
+    >>> decoders.close()
     """
 
     def __init__(self, threads: int | None = None, on_corrupt: OnCorrupt = "error") -> None:

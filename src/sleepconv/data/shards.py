@@ -27,6 +27,16 @@ class Shards:
         paths: the tar files.
         classes: the class names; by default from ``classes.txt`` beside the shards.
         index_dir: where to remember what is in the shards; by default it is read each time.
+
+    >>> import tempfile
+    >>> from sleepconv.data import ImageFolders
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> (folder / "images" / "cat").mkdir(parents=True)
+    >>> _ = (folder / "images" / "cat" / "1.jpg").write_bytes(b"a picture")
+    >>> write_shards({"train": ImageFolders(folder / "images")}, folder / "shards")
+    1
+    >>> Shards(list((folder / "shards").glob("*.tar"))).read(0)
+    b'a picture'
     """
 
     def __init__(
@@ -64,6 +74,15 @@ def write_shards(
     """Write image files, shuffled by seed, as ``folder/PART-000000.tar`` …; return how many shards.
 
     The folder appears when all of it is written, with the class names in ``classes.txt``.
+
+    >>> import tempfile
+    >>> from sleepconv.data import ImageFolders
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> for number in range(3):
+    ...     (folder / "images" / "cat").mkdir(parents=True, exist_ok=True)
+    ...     _ = (folder / "images" / "cat" / f"{number}.jpg").write_bytes(b"a picture")
+    >>> write_shards({"train": ImageFolders(folder / "images")}, folder / "shards", images_per_shard=2)
+    2
     """
     if images_per_shard < 1:
         raise ValueError(f"a shard holds at least one image, not {images_per_shard}")

@@ -31,7 +31,14 @@ class Transform(Protocol):
 
 @runtime_checkable
 class Source(Protocol):
-    """Labelled images that a loader can draw in any order."""
+    """Labelled images that a loader can draw in any order.
+
+    >>> from sleepconv.data import digits, on_visual_field
+    >>> source: Source = TensorSource(digits(), on_visual_field())
+    >>> images, labels = source.batch(np.array([0, 1]), np.zeros((2, 3)))
+    >>> images.shape
+    torch.Size([2, 1, 12, 24])
+    """
 
     classes: tuple[str, ...]
     statistics: Statistics

@@ -17,7 +17,12 @@ from sleepconv.data.locations import write_atomically
 
 @dataclass(frozen=True)
 class Statistics:
-    """Mean and standard deviation of each channel, in units of pixel values (0 to 255)."""
+    """Mean and standard deviation of each channel, in units of pixel values (0 to 255).
+
+    >>> scale, shift = Statistics((120.0,), (60.0,)).scale_and_shift(torch.device("cpu"))
+    >>> round((scale * 180 + shift).item(), 3)
+    1.0
+    """
 
     mean: tuple[float, ...]
     std: tuple[float, ...]

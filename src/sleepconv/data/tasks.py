@@ -36,7 +36,12 @@ HELD_OUT = {
 
 @dataclass(frozen=True)
 class Task:
-    """What to train on and what to evaluate on, ready for `Batches`."""
+    """What to train on and what to evaluate on, ready for `Batches`.
+
+    >>> task = load_task("digits")
+    >>> task.input_size, len(task.train), len(task.evaluation)
+    ((1, 12, 24), 1437, 360)
+    """
 
     name: str
     classes: tuple[str, ...]

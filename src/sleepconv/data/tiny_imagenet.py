@@ -41,6 +41,10 @@ def tiny_imagenet(
     The first call decodes the files of ``DATA_DIR/tiny-imagenet-200`` into one uint8 array (1.2 GB for
     training), which is memory-mapped from then on. ``complete=False`` accepts fewer classes and images than
     the official ones.
+
+    >>> tiny_imagenet("no/such/folder")  # doctest: +IGNORE_EXCEPTION_DETAIL
+    Traceback (most recent call last):
+    FileNotFoundError: there is no such file; run `sleepconv data get tiny-imagenet`
     """
     root = data_directory(data_dir)
     folder = root / TINY_IMAGENET.folder

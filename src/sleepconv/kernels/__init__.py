@@ -25,7 +25,13 @@ _warned = False
 
 
 def kernel_for(tensor: Tensor) -> ModuleType:
-    """The kernel that computes on this tensor: the native one on the CPU where it is there, else ``batched``."""
+    """The kernel that computes on this tensor: the native one on the CPU where it is there, else ``batched``.
+
+    >>> import torch
+    >>> with use_kernel("reference"):
+    ...     kernel_for(torch.zeros(1)).__name__
+    'sleepconv.kernels.reference'
+    """
     if _chosen is not None:
         if _chosen == "native" and tensor.device.type != "cpu":
             raise ValueError(f"the native kernel computes on the CPU, not on {tensor.device}; choose 'batched'")

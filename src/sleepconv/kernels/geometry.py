@@ -15,6 +15,11 @@ class Geometry:
     """Everything about a layer but its numbers. Spatial sizes have one entry per axis.
 
     ``padding`` is what lies before the first input; what lies behind the last one follows from ``output_size``.
+
+    >>> same = dict(batch=1, in_channels=3, out_channels=8, kernel_size=(3, 3), dilation=(1, 1), groups=1)
+    >>> layer = Geometry(input_size=(32, 32), output_size=(16, 16), stride=(2, 2), padding=(1, 1), **same)
+    >>> layer.positions, layer.weight_shape
+    (256, (16, 16, 8, 3, 3, 3))
     """
 
     batch: int

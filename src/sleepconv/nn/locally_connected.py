@@ -31,7 +31,12 @@ def train_alike(old: nn.Module, new: nn.Module) -> None:
 
 
 class LocallyConnected(nn.Module):
-    """What the one-, two- and three-dimensional layers have in common; see ``LocallyConnected2d``."""
+    """What the one-, two- and three-dimensional layers have in common; see ``LocallyConnected2d``.
+
+    >>> from sleepconv.nn import LocallyConnected, LocallyConnected1d
+    >>> isinstance(LocallyConnected1d(2, 4, 3, input_size=8), LocallyConnected)
+    True
+    """
 
     axes: ClassVar[int]
     convolution: ClassVar[Any]

@@ -17,7 +17,14 @@ HOOKS = [name for name in vars(nn.Module()) if name.endswith(("_hooks", "_with_k
 
 
 class NothingConvertedWarning(UserWarning):
-    """The model came back as it was."""
+    """The model came back as it was.
+
+    >>> from sleepconv import to_locally_connected
+    >>> with warnings.catch_warnings(record=True, action="always") as caught:
+    ...     model = to_locally_connected(nn.Linear(2, 2), torch.zeros(1, 2))
+    >>> caught[0].category.__name__
+    'NothingConvertedWarning'
+    """
 
 
 def own_copy(model: nn.Module, inplace: bool, kind: Kind) -> nn.Module:

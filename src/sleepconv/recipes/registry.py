@@ -14,7 +14,14 @@ RECIPES: dict[str, Callable[[], Run]] = {}
 
 
 def named(function: Callable[[], Run]) -> Callable[[], Run]:
-    """Make a function a recipe: it is found by its name, and its run carries it."""
+    """Make a function a recipe: it is found by its name, and its run carries it.
+
+    >>> @named
+    ... def mine() -> Run:
+    ...     return Run(name="any", dataset="cifar10", connectivity="local", learning_rate=1e-3)
+    >>> RECIPES.pop("mine")().name
+    'mine'
+    """
 
     @wraps(function)
     def run() -> Run:

@@ -33,6 +33,10 @@ def write_report(
         title: of the page.
         introduction: HTML to stand at the top.
         data_dir: where datasets lie, to measure maps of accuracy that are not among the records.
+
+    >>> write_report([], "report.html")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ValueError: there is no run to report on; ...
     """
     if not folders:
         raise ValueError("there is no run to report on; name run folders, or folders with runs below them")

@@ -32,7 +32,14 @@ class Settings:
 
 
 class DivergenceError(ValueError):
-    """The learning rate was too high; the weights are as they were before the sleep."""
+    """The learning rate was too high; the weights are as they were before the sleep.
+
+    >>> from sleepconv.sleep import Hebbian
+    >>> weight = torch.randn(6, 4, 5, generator=torch.Generator().manual_seed(0))
+    >>> Hebbian(rate=50.0, patterns="independent")(weight, torch.zeros(6, dtype=torch.int64))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    sleepconv.sleep.hebbian.DivergenceError: ...
+    """
 
 
 class PoolLearning:
@@ -119,7 +126,15 @@ class PoolLearning:
 
 @dataclass(frozen=True)
 class LayerReport:
-    """How a layer slept: −log SNR (the pool that shares least), the inputs' condition number, the steps taken."""
+    """How a layer slept: −log SNR (the pool that shares least), the inputs' condition number, the steps taken.
+
+    >>> from sleepconv.nn import LocallyConnected2d
+    >>> from sleepconv.sleep import Hebbian
+    >>> rule = Hebbian(decay=1e-4)
+    >>> layer = rule(LocallyConnected2d(1, 4, 3, input_size=9))
+    >>> rule.reports[""].negative_log_snr < -10
+    True
+    """
 
     negative_log_snr: float
     condition: float

@@ -13,7 +13,14 @@ Border = Literal["all", "interior"]
 
 @runtime_checkable
 class SleepingLayer(Protocol):
-    """A layer whose neurons share in their sleep: one filter per position, and the grid of each position."""
+    """A layer whose neurons share in their sleep: one filter per position, and the grid of each position.
+
+    >>> from sleepconv.nn import LocallyConnected2d, PerPatchLinear
+    >>> isinstance(LocallyConnected2d(1, 4, 3, input_size=9), SleepingLayer)
+    True
+    >>> isinstance(PerPatchLinear(8, 8, num_patches=4), SleepingLayer), isinstance(nn.Linear(8, 8), SleepingLayer)
+    (True, False)
+    """
 
     weight: nn.Parameter
 
@@ -32,6 +39,12 @@ def sleeping_layers(
         model: a model or a layer.
         include: names of modules; only these, or layers inside of them, sleep.
         exclude: names of modules that do not sleep, nor what is inside of them.
+
+    >>> from sleepconv.nn import LocallyConnected2d
+    >>> first, second = LocallyConnected2d(1, 4, 3, input_size=9), LocallyConnected2d(4, 4, 3, input_size=7)
+    >>> model = nn.Sequential(first, nn.ReLU(), second)
+    >>> list(sleeping_layers(model)), list(sleeping_layers(model, exclude=["2"]))
+    (['0', '2'], ['0'])
     """
     found: dict[str, Any] = {n: m for n, m in model.named_modules() if isinstance(m, SleepingLayer)}
     if not found:

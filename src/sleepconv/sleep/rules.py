@@ -24,7 +24,19 @@ from sleepconv.sleep.pools import LayerPools
 
 
 class Rule(Protocol):
-    """What ``Sleep`` asks of a rule."""
+    """What ``Sleep`` asks of a rule.
+
+    >>> class Forget:
+    ...     def sleep_(self, layers, model):
+    ...         for layer in layers.values():
+    ...             nn.init.zeros_(layer.weight)
+    >>> from sleepconv import Sleep
+    >>> from sleepconv.nn import LocallyConnected2d
+    >>> layer = LocallyConnected2d(1, 4, 3, input_size=9)
+    >>> record = Sleep(layer, every=10, rule=Forget()).sleep()
+    >>> layer.weight.abs().max().item()
+    0.0
+    """
 
     def sleep_(self, layers: Mapping[str, nn.Module], model: nn.Module) -> None:
         """Let these layers of the model share, in place."""

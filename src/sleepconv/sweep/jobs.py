@@ -15,7 +15,12 @@ HYPERPARAMETER_TABLES = (10, 11, 12)
 
 @dataclass(frozen=True)
 class Job:
-    """One run and the folder that it belongs in."""
+    """One run and the folder that it belongs in.
+
+    >>> job = Job(recipe("cifar10_local", seed=2), Path("runs/cifar10_local/scale-1-seed-2"))
+    >>> job.title, job.state
+    ('cifar10_local scale 1 seed 2', 'new')
+    """
 
     run: Run
     folder: Path

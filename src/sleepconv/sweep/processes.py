@@ -15,7 +15,11 @@ SIGNALLED = 128
 
 
 class Processes:
-    """So many workers at a time."""
+    """So many workers at a time.
+
+    >>> Processes(2, Orders(threads=1)).count
+    2
+    """
 
     def __init__(self, count: int, orders: Orders) -> None:
         self.count, self.orders = count, orders

@@ -8,7 +8,10 @@ from sleepconv.sweep.workers import JobFailedError, Orders, WorkerDiedError
 
 
 class RayTasks:
-    """Workers on a Ray cluster. All nodes see the same folders, and have sleepconv installed."""
+    """Workers on a Ray cluster. All nodes see the same folders, and have sleepconv installed.
+
+    >>> sweep(jobs, RayTasks("auto", Orders(threads=4)), say=print)  # doctest: +SKIP
+    """
 
     def __init__(self, address: str, orders: Orders) -> None:
         try:

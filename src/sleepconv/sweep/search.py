@@ -27,7 +27,12 @@ class Trial:
 
 @dataclass(frozen=True)
 class Search:
-    """A finished grid search at one scale; the trials are in the order of their accuracy, the best first."""
+    """A finished grid search at one scale; the trials are in the order of their accuracy, the best first.
+
+    >>> trials = [Trial(1e-3, 1e-4, 80.9, [0]), Trial(5e-4, 1e-4, 79.0, [0])]
+    >>> Search("cifar10_local_grid", 1.0, trials).best.learning_rate
+    0.001
+    """
 
     grid: str
     scale: float
@@ -47,7 +52,12 @@ class Search:
 
 
 def conclude(grid: str, runs: str | os.PathLike[str], scale: float, seeds: Iterable[int]) -> Search:
-    """Compare all points of a finished grid search."""
+    """Compare all points of a finished grid search.
+
+    >>> conclude("cifar10_local_grid", "no/such/folder", 1.0, seeds=[0])  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ValueError: ... is not finished; the search needs every point of the grid
+    """
     seeds = list(seeds)
     trials = []
     for run in GRIDS[grid]():
@@ -58,7 +68,14 @@ def conclude(grid: str, runs: str | os.PathLike[str], scale: float, seeds: Itera
 
 
 def find_searches(paths: Iterable[str | os.PathLike[str]]) -> list[Search]:
-    """All finished grid searches in these folders and below them."""
+    """All finished grid searches in these folders and below them.
+
+    >>> import tempfile
+    >>> runs = tempfile.mkdtemp()
+    >>> _ = Search("cifar10_local_grid", 1.0, [Trial(1e-3, 1e-4, 80.9, [0])]).write(runs)
+    >>> [search.grid for search in find_searches([runs])]
+    ['cifar10_local_grid']
+    """
     files = sorted(file for path in paths for file in Path(path).rglob(BEST))
     return [_read(file) for file in files]
 

@@ -15,7 +15,11 @@ Say = Callable[[str], None]
 
 @dataclass
 class Outcome:
-    """How a sweep ended."""
+    """How a sweep ended.
+
+    >>> Outcome(failed={"cifar10_local scale 1 seed 0": "the disk is full"}).complete
+    False
+    """
 
     done_before: list[Job] = field(default_factory=list)
     done: list[Job] = field(default_factory=list)
@@ -38,6 +42,11 @@ def sweep(jobs: Sequence[Job], workers: Workers, say: Say) -> Outcome:
 
     A worker that dies is started again, at most `RESTARTS` times, and goes on from its checkpoint. A run that fails
     with an error is not, and the others go on.
+
+    >>> from sleepconv.sweep import Orders, Processes
+    >>> sweep([], Processes(2, Orders(threads=1)), say=print).complete
+    0 runs, 0 of them done before; 2 at a time
+    True
     """
     outcome = Outcome(done_before=[job for job in jobs if job.state == "done"])
     missing = [job for job in jobs if job.state != "done"]

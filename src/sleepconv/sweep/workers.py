@@ -31,7 +31,12 @@ class Workers(Protocol):
 
 @dataclass(frozen=True)
 class Orders:
-    """What all workers of a sweep are told alike."""
+    """What all workers of a sweep are told alike.
+
+    >>> from sleepconv.recipes import recipe
+    >>> Orders(threads=2).of(Job(recipe("cifar10_local"), Path("runs/mine"))).threads
+    2
+    """
 
     threads: int
     data_dir: str | None = None

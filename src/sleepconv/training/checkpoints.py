@@ -18,7 +18,15 @@ HEADER, DRAFTS = "sleepconv", ".draft"
 
 
 class CorruptCheckpointError(ValueError):
-    """A file that is not what was written."""
+    """A file that is not what was written.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "cut.safetensors"
+    >>> _ = path.write_bytes(b"cut short")
+    >>> read_tensors(path)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    sleepconv.training.checkpoints.CorruptCheckpointError: ...
+    """
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:

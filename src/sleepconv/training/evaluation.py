@@ -13,7 +13,13 @@ from sleepconv.training.parallel import Place
 
 @dataclass
 class Tally:
-    """Sums over images; adding up the tallies of parts, or of processes, gives that of the whole."""
+    """Sums over images; adding up the tallies of parts, or of processes, gives that of the whole.
+
+    >>> tally = Tally()
+    >>> tally.add(torch.tensor([[2.0, 1.0], [0.0, 3.0]]), torch.tensor([0, 0]), loss=1.5)
+    >>> tally.means()["top1"]
+    50.0
+    """
 
     images: float = 0.0
     loss: float = 0.0

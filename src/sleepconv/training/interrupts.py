@@ -8,7 +8,11 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class TrainingInterrupted(KeyboardInterrupt):
-    """The run stopped where it was asked to, and goes on when it is started again."""
+    """The run stopped where it was asked to, and goes on when it is started again.
+
+    >>> TrainingInterrupted("stopped after step 12", exit_code=143).exit_code
+    143
+    """
 
     def __init__(self, text: str, exit_code: int = 130) -> None:
         super().__init__(text)

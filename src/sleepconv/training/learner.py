@@ -23,7 +23,11 @@ MODEL, OPTIMIZER = "model/", "optimizer/"
 
 
 class DivergedError(RuntimeError):
-    """Loss, weights or SNR are no longer numbers."""
+    """Loss, weights or SNR are no longer numbers.
+
+    >>> issubclass(DivergedError, RuntimeError)
+    True
+    """
 
 
 class Learner:

@@ -55,6 +55,13 @@ def train(
 
     Returns:
         the summary, or None if it stopped at ``max_steps``.
+
+    >>> import tempfile
+    >>> run = Run(name="mine", dataset="digits", network="three_layers", connectivity="local", sleep_every=10,
+    ...           learning_rate=2e-2, epochs=1, padding=0)
+    >>> summary = train(run, tempfile.mkdtemp(), quiet=True)
+    >>> summary["steps"], summary["set"]
+    (3, 'test')
     """
     records = RunFolder(folder)
     with joined(device) as place:

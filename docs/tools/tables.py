@@ -1,0 +1,16 @@
+"""MkDocs hook: long names in tables may break after their dots, slashes and underscores."""
+
+import re
+from typing import Any
+
+CELL = re.compile(r"<td.*?</td>", re.S)
+CODE = re.compile(r"(<code>)(.*?)(</code>)", re.S)
+
+
+def on_post_page(output: str, **_: Any) -> str:
+    """Let the code in every table cell of a page break."""
+    return CELL.sub(lambda cell: CODE.sub(_breakable, cell[0]), output)
+
+
+def _breakable(code: re.Match[str]) -> str:
+    return code[1] + re.sub(r"(::|[._/])(?=\w)", r"\1<wbr>", code[2]) + code[3]

@@ -1,0 +1,41 @@
+"""What CONTRIBUTING says is so."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import sleepconv
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "CONTRIBUTING.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def example():
+    """The names that the worked example defines."""
+    names: dict = {"__name__": "worked_example"}
+    for block in re.findall(r"```python\n(.*?)```", TEXT, re.S):
+        exec(block, names)
+    return names
+
+
+def test_the_worked_examples_own_test_passes(example):
+    example["test_a_nap_halves_the_distance_to_the_mean"]()
+
+
+def test_the_worked_example_refuses_what_cannot_work(example):
+    with pytest.raises(ValueError, match="fraction is above 0"):
+        example["Nap"](fraction=0)
+
+
+def test_every_folder_of_the_package_is_on_the_page():
+    folders = {path.parent.name for path in Path(sleepconv.__file__).parent.glob("*/__init__.py")}
+    assert [name for name in sorted(folders) if not re.search(rf"\b{name}\b", TEXT)] == []
+
+
+def test_paths_that_it_names_exist():
+    named = re.findall(r"`((?:docs|tests|data|recipes|paper|sleep|kernels)/[\w/]*(?:\.\w+)?)`", TEXT)
+    places = [ROOT, ROOT / "src/sleepconv"]
+    assert named
+    assert [name for name in named if not any((place / name).exists() for place in places)] == []
