@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 
 from sleepconv.training import Run, RunFolder
 
+SMALL = Run("small", "digits", "local", 3e-3, network="three_layers", sleep_every=3, padding=2)
 TRAIN = """
 import dataclasses, sys, torch
 from sleepconv.data import TensorSource, load_task
@@ -37,36 +38,41 @@ def train_on(processes: int, run: Run, folder: Path, sharding: str = "ddp", stop
     script, recipe = folder.parent / "script.py", folder.parent / "recipe"
     script.write_text(TRAIN)
     recipe.write_text(run.as_json())
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    launch = [sys.executable, *(torchrun if processes > 1 else [])]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [*launch, str(script), str(recipe), str(folder), sharding, str(stop)]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr[-3000:]
 
 
-@pytest.fixture
-def run(small: Run) -> Run:
-    return small.changed(batch_size=500, epochs=2)
+RUN = SMALL.changed(batch_size=500, epochs=2)
+
+
+@pytest.fixture(scope="module")
+def ends(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Where one process, two under DDP and two under FSDP2 end."""
+    folders = {name: tmp_path_factory.mktemp(name) / "run" for name in ("one", "ddp", "fsdp")}
+    for name, folder in folders.items():
+        train_on(1 if name == "one" else 2, RUN, folder, "ddp" if name == "one" else name)
+    return folders
 
 
 @pytest.mark.parametrize("sharding", ["ddp", "fsdp"])
-def test_two_processes_end_where_one_does(tmp_path: Path, run: Run, sharding: str):
-    for processes, name in ((1, "one"), (2, "two")):
-        train_on(processes, run, tmp_path / name, sharding)
-    alone, together = (RunFolder(tmp_path / name).summary() for name in ("one", "two"))
+def test_two_processes_end_where_one_does(ends: dict[str, Path], sharding: str):
+    alone, together = (RunFolder(ends[name]).summary() for name in ("one", sharding))
     assert alone is not None
     assert together is not None
     assert together["images"] == alone["images"]
     assert together["loss"] == pytest.approx(alone["loss"], rel=1e-9)
-    assert RunFolder(tmp_path / "two").environment()["processes"] == 2
-    one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
+    assert RunFolder(ends[sharding]).environment()["processes"] == 2
+    one, two = (load_file(ends[name] / "model.safetensors") for name in ("one", sharding))
     assert one.keys() == two.keys()
     for name, value in one.items():
         torch.testing.assert_close(two[name], value, rtol=1e-7, atol=1e-9, msg=lambda text, n=name: f"{n}: {text}")
 
 
-def test_two_processes_go_on_where_they_stopped(tmp_path: Path, run: Run, assert_same_end):
-    train_on(2, run, tmp_path / "whole", "fsdp")
-    train_on(2, run, tmp_path / "stopped", "fsdp", stop=4)
-    train_on(2, run, tmp_path / "stopped", "fsdp")
-    assert_same_end(tmp_path / "whole", tmp_path / "stopped")
+def test_two_processes_go_on_where_they_stopped(ends: dict[str, Path], tmp_path: Path, assert_same_end):
+    for stop in (4, 0):
+        train_on(2, RUN, tmp_path / "stopped", "fsdp", stop)
+    assert_same_end(ends["fsdp"], tmp_path / "stopped")
