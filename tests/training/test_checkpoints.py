@@ -27,6 +27,12 @@ def test_what_is_written_is_read_back(file: Path):
     assert facts == {"step": 7}
 
 
+@pytest.mark.skipif(os.name != "posix", reason="needs POSIX permissions")
+def test_a_file_is_as_readable_as_any_other(file: Path):
+    (file.parent / "other").touch()
+    assert file.stat().st_mode == (file.parent / "other").stat().st_mode
+
+
 @pytest.mark.parametrize("keep", [0, 4, 20, 200, 2000])
 def test_a_file_that_was_cut_short_is_refused(file: Path, keep: int):
     os.truncate(file, keep)

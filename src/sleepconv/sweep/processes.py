@@ -41,7 +41,8 @@ class Processes:
             raise JobFailedError("stopped; the same command goes on from there")
         if code < 0 or code > SIGNALLED:
             number = -code if code < 0 else code - SIGNALLED
-            raise WorkerDiedError(f"the worker died of {signal.Signals(number).name}")
+            named = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+            raise WorkerDiedError(f"the worker died of {named}")
         raise JobFailedError(said.splitlines()[-1] if said else f"the worker ended with exit code {code}")
 
     def stop(self) -> None:

@@ -49,6 +49,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str,
         save_file(plain, draft, metadata={HEADER: json.dumps(header)})
         with open(draft, "rb") as written:
             os.fsync(written.fileno())
+        draft.chmod(0o666 & ~_umask())  # safetensors lets nobody else read what it writes
         os.replace(draft, path)
     except SafetensorError as error:
         raise OSError(f"{path} could not be written: {error}") from error
@@ -125,6 +126,13 @@ def _seal(tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> int:
 def _checksum(value: Tensor) -> int:
     bytes_of_it: Any = value.reshape(-1).view(torch.uint8).numpy()
     return zlib.crc32(bytes_of_it)
+
+
+def _umask() -> int:
+    """Python can only read it by setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def _sync_folder(folder: Path) -> None:
