@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sleepconv.cli import main
+from sleepconv.recipes import recipe
 
 
 def sleepconv(*arguments: str) -> subprocess.CompletedProcess:
@@ -112,3 +113,20 @@ def test_a_device_that_is_not_there_is_one_line(device, tmp_path, capsys):
     assert f"cannot compute on device {device!r}" in error
     assert error.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_run_is_left_out_of_a_report_and_named(tmp_path: Path, capsys: pytest.CaptureFixture):
+    runs = [tmp_path / name for name in ("whole", "damaged")]
+    for run in runs:
+        run.mkdir()
+        (run / "recipe.json").write_text(recipe("cifar10_local").as_json())
+    (tmp_path / "damaged" / "summary.json").write_text("{half")
+    assert main(["report", str(tmp_path), "--out", str(tmp_path / "page.html")]) == 0
+    said = capsys.readouterr()
+    assert f"{runs[1]} left out" in said.err
+    assert "cifar10_local" in (tmp_path / "page.html").read_text()
+
+
+def test_figure_6_without_records_says_how_to_get_them(tmp_path: Path, capsys: pytest.CaptureFixture):
+    assert main(["figure", "6", "--runs", str(tmp_path), "--out", str(tmp_path)]) == 0
+    assert "sleepconv sweep cifar10_figure_6a" in capsys.readouterr().err

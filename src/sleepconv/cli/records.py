@@ -5,8 +5,12 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sleepconv.cli.verbs import Verbs
+
+if TYPE_CHECKING:
+    from sleepconv.training import RunFolder
 
 
 def add_figure(verbs: Verbs) -> None:
@@ -40,9 +44,11 @@ def _figure(options: argparse.Namespace) -> int:
 def _snr_figure(options: argparse.Namespace) -> int:
     from sleepconv.paper import snr_figure
     from sleepconv.recipes.records import DEFAULT_RUNS
-    from sleepconv.training import find_runs
 
-    for path in snr_figure.draw(find_runs(*(_existing(options.runs) or DEFAULT_RUNS)), Path(options.out)):
+    runs = _whole_runs(_existing(options.runs) or DEFAULT_RUNS)
+    if not any(snr_figure.find_runs_of_figure(runs)):
+        _print_to_stderr(["no run of figure 6 is among the records: sleepconv sweep cifar10_figure_6a trains one"])
+    for path in snr_figure.draw(runs, Path(options.out)):
         print(path)
     return 0
 
@@ -138,5 +144,20 @@ def _report(options: argparse.Namespace) -> int:
     for path in options.runs:
         if not find_runs(path):
             raise FileNotFoundError(f"there is no run in {path}: a run is a folder with a recipe.json")
-    print(write_report(find_runs(*options.runs), options.out, data_dir=options.data_dir))
+    print(write_report(_whole_runs(options.runs), options.out, data_dir=options.data_dir))
     return 0
+
+
+def _whole_runs(paths: Sequence[str]) -> "list[RunFolder]":
+    """The runs below these folders; one whose files are damaged is left out, and said."""
+    from sleepconv.training import find_runs
+
+    whole = []
+    for folder in find_runs(*paths):
+        try:
+            folder.recipe(), folder.summary(), folder.metrics(), folder.environment()
+        except ValueError as error:
+            _print_to_stderr([f"{folder.path} left out: {error}"])
+        else:
+            whole.append(folder)
+    return whole
