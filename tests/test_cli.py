@@ -97,3 +97,18 @@ def test_train_prints_the_summary_for_a_script_and_goes_on_after_a_signal(tmp_pa
     done = sleepconv(*command)
     assert "goes on after step" in done.stderr
     assert json.loads(done.stdout)["folder"] == str(folder)
+
+
+@pytest.mark.parametrize("verb", [["table", "1"], ["list"], ["figure", "6"]])
+def test_records_looked_for_where_no_folder_is_are_an_error_not_an_empty_answer(verb, tmp_path, capsys):
+    assert main([*verb, "--runs", str(tmp_path / "rnus")]) == 1
+    assert "there is no folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:99"])
+def test_a_device_that_is_not_there_is_one_line(device, tmp_path, capsys):
+    assert main(["train", "cifar10_local", "--runs", str(tmp_path), "--device", device]) == 1
+    error = capsys.readouterr().err
+    assert f"cannot compute on device {device!r}" in error
+    assert error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []

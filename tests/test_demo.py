@@ -1,12 +1,14 @@
 """The demo's claim, with one network of each kind and fewer epochs."""
 
 import json
+import multiprocessing
+import signal
 
 import pytest
 
 from sleepconv import cli
 from sleepconv.demo import NETWORKS, demo_run, run_demo
-from sleepconv.training import find_runs
+from sleepconv.training import TrainingInterrupted, find_runs
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +54,7 @@ def test_it_writes_maps_a_report_and_runs_and_nothing_half_done(accuracy, out):
 
 
 def test_the_three_networks_differ_only_in_connectivity_and_sleep():
-    runs = [demo_run(network).changed(name="", connectivity="local", sleep_every=None) for network in NETWORKS]
+    runs = [demo_run(network).changed(name="same", connectivity="local", sleep_every=None) for network in NETWORKS]
     assert runs[0] == runs[1] == runs[2]
 
 
@@ -68,3 +70,13 @@ def test_an_interrupted_demo_leaves_nothing(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run_demo(tmp_path, seeds=1, scale=0.01, say=interrupt)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_terminated_demo_leaves_nothing_and_says_143(tmp_path):
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(TrainingInterrupted) as stopped:
+        run_demo(tmp_path, seeds=1, scale=0.01, say=lambda _: signal.raise_signal(signal.SIGTERM))
+    assert stopped.value.exit_code == 143
+    assert list(tmp_path.iterdir()) == []
+    assert multiprocessing.active_children() == []
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -145,3 +145,9 @@ def test_hyperparameters_of_the_recipes_are_those_shown_as_the_papers():
     for block in blocks(12, [])[0]:
         for row in block.rows:
             assert recipe(row["recipe"]).learning_rate == row["learning_rate_paper"]
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_scale_that_no_record_can_have_is_refused(scale, runs):
+    with pytest.raises(ValueError, match="scale is a fraction"):
+        blocks(1, runs, scale=scale)

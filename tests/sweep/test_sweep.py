@@ -10,6 +10,7 @@ import pytest
 
 from sleepconv.cli import main
 from sleepconv.sweep import Job, Orders, Processes, command, jobs_for, names_in, sweep
+from sleepconv.sweep.search import find_searches
 from sleepconv.sweep.sweep import RESTARTS
 from sleepconv.sweep.workers import JobFailedError, WorkerDiedError
 from sleepconv.training import train
@@ -157,7 +158,7 @@ def test_wrong_names_and_numbers_are_one_line(capsys, tmp_path):
         (["table1", "--dataset", "imagenet"], "table 1 has cifar10, cifar100, tiny-imagenet"),
         (["table1", "--seeds", "0"], "seeds=0 is 1 or more"),
         (["table1", "--jobs", "0"], "jobs=0"),
-        (["table1", "--scale", "-1"], "scale=-1.0"),
+        (["table1", "--scale", "-1"], "scale is above 0, not -1.0"),
     ]:
         assert main(["sweep", *arguments, "--runs", str(tmp_path)]) == 1
         error = capsys.readouterr().err
@@ -173,3 +174,10 @@ def test_a_dry_run_shows_what_would_be_trained_and_trains_nothing(record, tmp_pa
     assert shown[-1] == "7 of 8 runs would be trained"
     assert "done   cifar10_local scale 0.1 seed 0" in shown
     assert not (tmp_path / "runs/cifar10_convolutional").exists()
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"grid": "a", "scale": 1, "trials": [3]}'])
+def test_a_damaged_record_of_a_search_is_named(tmp_path, content: str):
+    (tmp_path / "best.json").write_text(content)
+    with pytest.raises(ValueError, match=r"best.json is no record of a grid search"):
+        find_searches([tmp_path])

@@ -24,9 +24,10 @@ def test_a_damaged_file_is_named(tmp_path: Path, content: str):
             read()
 
 
-def test_a_summary_without_a_result_is_refused(tmp_path: Path):
-    (tmp_path / SUMMARY).write_text('{"top1": 12.0}')
-    with pytest.raises(ValueError, match="has no set, top5"):
+@pytest.mark.parametrize("top5", ["", ', "top5": NaN', ', "top5": "high"'])
+def test_a_summary_without_a_number_for_the_result_is_refused(tmp_path: Path, top5: str):
+    (tmp_path / SUMMARY).write_text(f'{{"top1": 12.0{top5}}}')
+    with pytest.raises(ValueError, match="has no number for top5"):
         RunFolder(tmp_path).summary()
 
 

@@ -42,7 +42,7 @@ def _snr_figure(options: argparse.Namespace) -> int:
     from sleepconv.recipes.records import DEFAULT_RUNS
     from sleepconv.training import find_runs
 
-    for path in snr_figure.draw(find_runs(*(options.runs or DEFAULT_RUNS)), Path(options.out)):
+    for path in snr_figure.draw(find_runs(*(_existing(options.runs) or DEFAULT_RUNS)), Path(options.out)):
         print(path)
     return 0
 
@@ -64,7 +64,7 @@ def _list(options: argparse.Namespace) -> int:
     from sleepconv.paper import listing
     from sleepconv.recipes.records import DEFAULT_RUNS, read_records
 
-    records = read_records(options.runs or DEFAULT_RUNS)
+    records = read_records(_existing(options.runs) or DEFAULT_RUNS)
     entries = listing.overview(records, options.dataset)
     print(json.dumps(entries) if options.json else listing.as_text(entries))
     _print_to_stderr(records.left_out)
@@ -96,13 +96,21 @@ def _table(options: argparse.Namespace) -> int:
     from sleepconv.recipes.records import DEFAULT_RUNS
 
     chosen = {"dataset": options.dataset, "scale": options.scale}
-    blocks, left_out = tables.blocks(options.number, options.runs or DEFAULT_RUNS, **chosen)
+    blocks, left_out = tables.blocks(options.number, _existing(options.runs) or DEFAULT_RUNS, **chosen)
     text = json.dumps([b.as_dict() for b in blocks]) + "\n" if options.json else tables.rendered(blocks, options.format)
     if options.out:
         write_atomically(Path(options.out), text)
     print(options.out or text.rstrip("\n"))
     _print_to_stderr(left_out)
     return 0
+
+
+def _existing(folders: list[str] | None) -> list[str] | None:
+    """What --runs named; a folder that is not there is a slip, not an empty record."""
+    for folder in folders or ():
+        if not Path(folder).is_dir():
+            raise FileNotFoundError(f"--runs: there is no folder {folder}")
+    return folders
 
 
 def _print_to_stderr(lines: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ import io
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from sleepconv.paper.accuracies import accuracy_rows, accuracy_sheet, spread_sheet
@@ -54,6 +55,8 @@ def blocks(
     >>> [block.scale for block in blocks(1, [], dataset="cifar10")[0]]
     [None]
     """
+    if scale is not None and not 0 < scale < inf:
+        raise ValueError(f"scale is a fraction of the epochs, above 0, not {scale}")
     found, left_out = [], []
     for each in datasets_of(table) if dataset is None else [dataset]:
         made, without = (_rate_blocks if table in RATES else _result_blocks)(table, each, paths, scale)

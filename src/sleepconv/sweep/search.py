@@ -77,8 +77,17 @@ def find_searches(paths: Iterable[str | os.PathLike[str]]) -> list[Search]:
     ['cifar10_local_grid']
     """
     files = sorted(file for path in paths for file in Path(path).rglob(BEST))
-    contents = [json.loads(file.read_text()) for file in files]
-    return [Search(c["grid"], c["scale"], [Trial(**trial) for trial in c["trials"]]) for c in contents]
+    return [_read(file) for file in files]
+
+
+def _read(file: Path) -> Search:
+    try:
+        content = json.loads(file.read_text())
+        return Search(content["grid"], content["scale"], [Trial(**trial) for trial in content["trials"]])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{file} is no record of a grid search ({error!r}); sweep the grid again to rewrite it"
+        ) from error
 
 
 def _summary(path: Path) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from math import isinf
+from math import isfinite, isinf
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from sleepconv.training.network import build_network
 from sleepconv.training.run import Run
 
 RECIPE, METRICS, ENVIRONMENT, SUMMARY = "recipe.json", "metrics.jsonl", "environment.json", "summary.json"
-RESULT = ("set", "top1", "top5", "seconds", "seconds_per_epoch")
+RESULT = ("top1", "top5", "seconds", "seconds_per_epoch")
 WEIGHTS, CHECKPOINT, LOCK = "model.safetensors", "checkpoint", "lock"
 
 
@@ -55,8 +55,8 @@ class RunFolder:
     def summary(self) -> dict[str, Any] | None:
         """How it ended, or None if it has not."""
         summary = self._json(SUMMARY)
-        if summary is not None and (missing := [name for name in RESULT if name not in summary]):
-            raise ValueError(f"{self.path / SUMMARY} has no {', '.join(missing)}; remove it to train the rest anew")
+        if summary is not None and (missing := [name for name in RESULT if not _is_number(summary.get(name))]):
+            raise ValueError(f"{self.path / SUMMARY} has no number for {', '.join(missing)}")
         return summary
 
     def environment(self) -> dict[str, Any] | None:
@@ -189,6 +189,10 @@ def _parsed(text: str, where: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"{where} is damaged: it is no JSON object")
     return content
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and isfinite(value)
 
 
 def _differences(old: Run, new: Run) -> list[str]:

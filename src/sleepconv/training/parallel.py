@@ -79,7 +79,7 @@ def joined(device: str | None = None) -> Iterator[Place]:
     ...     place.world_size
     1
     """
-    kind = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    kind = _checked_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if "RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield Place(torch.device(kind))
         return
@@ -94,6 +94,15 @@ def joined(device: str | None = None) -> Iterator[Place]:
     finally:
         if not already:
             dist.destroy_process_group()
+
+
+def _checked_device(name: str) -> str:
+    try:
+        torch.empty(1, device=name)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"this PyTorch cannot compute on device {name!r}: {reason}; try cpu") from error
+    return name
 
 
 def spread(model: nn.Module, place: Place, sharding: Sharding) -> nn.Module:
