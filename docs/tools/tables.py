@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 CELL = re.compile(r"<td.*?</td>", re.S)
-CODE = re.compile(r"(<code>)(.*?)(</code>)", re.S)
+CODE = re.compile(r"(<code>)([^<]*)(</code>)")
 
 
 def on_post_page(output: str, **_: Any) -> str:

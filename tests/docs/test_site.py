@@ -57,6 +57,12 @@ def test_equations_are_drawn_without_a_script_and_none_is_left_as_source(site):
     assert (site / "api/sleep.html").read_text().count("<math") >= 3
 
 
+def test_breaks_in_long_names_leave_tags_whole(site):
+    page = (site / "api/data.html").read_text()
+    assert "<wbr>span" not in page
+    assert "functional.<wbr>" in (site / "paper-to-code.html").read_text()
+
+
 def test_pages_load_nothing_from_elsewhere(site):
     for path in site.rglob("*.html"):
         assert not re.findall(r'(?:src|<link[^>]* href)="(https?://[^"]*)"', path.read_text()), path
