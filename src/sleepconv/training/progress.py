@@ -80,9 +80,12 @@ def tensorboard(folder: Path) -> Listener:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise ImportError("TensorBoard is not installed: pip install tensorboard") from error
-    writer: Any = SummaryWriter(str(folder))
+    opened: list[Any] = []  # with the first report: a run that is finished or refused writes nothing
 
     def listen(report: dict[str, Any]) -> None:
+        if not opened:
+            opened.append(SummaryWriter(str(folder), purge_step=report["step"]))
+        writer = opened[0]
         if report["kind"] == "snr":
             writer.add_scalar(f"minus log SNR {report['when']}", mean_log_noise(report["layers"]), report["step"])
         else:
