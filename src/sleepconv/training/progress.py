@@ -79,7 +79,7 @@ def tensorboard(folder: Path) -> Listener:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise ImportError("TensorBoard is not installed: pip install tensorboard") from error
+        raise ImportError("TensorBoard is not installed: pip install 'sleepconv[tensorboard]'") from error
     opened: list[Any] = []  # with the first report: a run that is finished or refused writes nothing
 
     def listen(report: dict[str, Any]) -> None:
