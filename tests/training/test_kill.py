@@ -19,6 +19,7 @@ KILLS = 50
 # would otherwise import it fifty times.
 NURSERY = """
 import os, signal, sys
+import sklearn.datasets, torch._dynamo  # what a training would import while it runs
 from sleepconv.training import Run, checkpoints, train
 
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -103,7 +104,7 @@ def test_fifty_kills_at_random_moments_change_nothing(tmp_path: Path, run: Run, 
     chance, ends = random.Random(0), [tmp_path / "run 0"]
     for _ in range(KILLS):
         child = nursery.start(ends[-1])
-        time.sleep(chance.uniform(0, 0.5 * took))
+        time.sleep(chance.uniform(0, 0.3 * took))
         kill(child)
         if RunFolder(ends[-1]).summary() is not None:
             ends.append(tmp_path / f"run {len(ends)}")
