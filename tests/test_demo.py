@@ -10,6 +10,8 @@ from sleepconv import cli
 from sleepconv.demo import NETWORKS, demo_run, run_demo
 from sleepconv.training import TrainingInterrupted, find_runs
 
+pytestmark = pytest.mark.xdist_group("demo")  # its runs are made once
+
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):

@@ -11,6 +11,8 @@ from safetensors.torch import load_file
 
 from sleepconv.training import Run, RunFolder
 
+pytestmark = pytest.mark.xdist_group("parallel")  # its runs are made once
+
 SMALL = Run("small", "digits", "local", 3e-3, network="three_layers", sleep_every=3, padding=2)
 TRAIN = """
 import dataclasses, sys, torch
