@@ -106,7 +106,9 @@ def train_everywhere(rank, folder):
     torch.save(failed_rule(), folder / f"rule-{rank}.pt")
     torch.save(more_processes_than_rows(), folder / f"rows-{rank}.pt")
     torch.save(dealt_out_within_replicas(), folder / f"replicas-{rank}.pt")
+    dist.barrier()
     dist.destroy_process_group()
+    os._exit(0)  # all is written; on a busy machine gloo's threads now and then abort a process that unwinds
 
 
 def join(rank, folder):
