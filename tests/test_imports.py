@@ -6,6 +6,7 @@ from pathlib import Path
 import sleepconv
 
 ORDER = [
+    "files",
     "kernels",
     "functional",
     "simulation",

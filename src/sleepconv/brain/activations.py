@@ -13,7 +13,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from sleepconv.brain.layers import find_layers
-from sleepconv.data.locations import write_atomically
+from sleepconv.files import write_atomically
 
 Prepare = Callable[[np.ndarray], Tensor]
 Answers = dict[str, np.ndarray]

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from sleepconv.data.locations import write_atomically
+from sleepconv.files import write_atomically
 
 Record = dict[str, Any]
 

@@ -10,7 +10,8 @@ from sleepconv.brain.candidates import candidates
 from sleepconv.brain.readers import read_folder
 from sleepconv.brain.records import Record
 from sleepconv.brain.scoring import score
-from sleepconv.data.locations import StrPath, write_atomically
+from sleepconv.data.locations import StrPath
+from sleepconv.files import write_atomically
 from sleepconv.paper.rendering import Sheet
 
 

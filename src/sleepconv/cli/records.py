@@ -97,7 +97,7 @@ def add_table(verbs: Verbs) -> None:
 
 
 def _table(options: argparse.Namespace) -> int:
-    from sleepconv.data.locations import write_atomically
+    from sleepconv.files import write_atomically
     from sleepconv.paper import tables
     from sleepconv.recipes.records import DEFAULT_RUNS
 

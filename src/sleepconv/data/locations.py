@@ -1,4 +1,4 @@
-"""Where data and what is computed from it lie on disk, and how files get there whole or not at all."""
+"""Where data and what is computed from it lie on disk, and how folders get there whole or not at all."""
 
 import contextlib
 import os
@@ -36,7 +36,7 @@ def cache_directory(data_dir: Path) -> Path:
 @contextlib.contextmanager
 def replaced_when_done(target: Path) -> Iterator[Path]:
     """Give a temporary folder beside ``target`` that takes its place on success and vanishes on failure."""
-    with _writable(target.parent):
+    with writable(target.parent):
         work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
         new = work / "new"
@@ -49,21 +49,9 @@ def replaced_when_done(target: Path) -> Iterator[Path]:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def write_atomically(target: Path, text: str) -> None:
-    """Write a small text file so that a reader sees the old one or the new one, never a part."""
-    with _writable(target.parent):
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    try:
-        with os.fdopen(handle, "w") as file:
-            file.write(text)
-        os.replace(name, target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
 @contextlib.contextmanager
-def _writable(folder: Path) -> Iterator[None]:
+def writable(folder: Path) -> Iterator[None]:
+    """Make the folder; where it cannot be written in, say what else can be chosen."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         yield

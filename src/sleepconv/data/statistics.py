@@ -12,7 +12,8 @@ from jaxtyping import Float32
 from torch import Tensor
 
 from sleepconv.data.images import Images
-from sleepconv.data.locations import write_atomically
+from sleepconv.data.locations import writable
+from sleepconv.files import write_atomically
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,8 @@ def measured_once(images: Images, cache: Path, fingerprint: str) -> Statistics:
         return known
     statistics = measure(images)
     try:
-        write_atomically(cache, json.dumps({"fingerprint": fingerprint, **asdict(statistics)}) + "\n")
+        with writable(cache.parent):
+            write_atomically(cache, json.dumps({"fingerprint": fingerprint, **asdict(statistics)}) + "\n")
     except OSError as error:
         warnings.warn(f"the statistics will be computed again next time: {error}", stacklevel=2)
     return statistics

@@ -7,13 +7,13 @@ backward passes works.
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
+from torch.library import custom_op
 
 from sleepconv.kernels import Geometry, kernel_for
 
 
-@torch.library.custom_op("sleepconv::locally_connected", mutates_args=())
+@custom_op("sleepconv::locally_connected", mutates_args=())
 def locally_connected(
     x: Tensor,
     weight: Tensor,
@@ -27,7 +27,7 @@ def locally_connected(
     return kernel_for(x).forward(x, weight, geometry)
 
 
-@torch.library.custom_op("sleepconv::locally_connected_input_gradient", mutates_args=())
+@custom_op("sleepconv::locally_connected_input_gradient", mutates_args=())
 def input_gradient(
     grad: Tensor,
     weight: Tensor,
@@ -43,7 +43,7 @@ def input_gradient(
     return kernel_for(grad).input_gradient(grad, weight, geometry)
 
 
-@torch.library.custom_op("sleepconv::locally_connected_weight_gradient", mutates_args=())
+@custom_op("sleepconv::locally_connected_weight_gradient", mutates_args=())
 def weight_gradient(
     x: Tensor,
     grad: Tensor,

@@ -41,6 +41,7 @@ class LocallyConnected(nn.Module):
     axes: ClassVar[int]
     convolution: ClassVar[Any]
     function: ClassVar[Callable[..., Tensor]]
+    bias: nn.Parameter | None
 
     def __init__(
         self,
@@ -61,39 +62,22 @@ class LocallyConnected(nn.Module):
     ) -> None:
         super().__init__()
         axes = self.axes
-        in_channels, out_channels = whole("in_channels", in_channels), whole("out_channels", out_channels)
-        groups = whole("groups", groups)
-        if in_channels % groups or out_channels % groups:
-            raise ValueError(
-                f"in_channels={in_channels}, out_channels={out_channels}, groups={groups}: "
-                "groups divides both channel counts"
-            )
-        if padding_mode not in PADDING_MODES:
-            raise ValueError(f"padding_mode is one of {', '.join(PADDING_MODES)}, not {padding_mode!r}")
-        if bias not in (True, False, "shared", "neuron"):
-            raise ValueError(f'bias is True or "shared" (over space), "neuron" (one each) or False, not {bias!r}')
-        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
+        self.in_channels, self.out_channels, self.groups = _channels(in_channels, out_channels, groups)
+        _check_modes(padding_mode, bias)
         self.kernel_size = per_axis("kernel_size", kernel_size, axes)
         self.input_size = per_axis("input_size", input_size, axes)
         self.stride = per_axis("stride", stride, axes)
         self.padding = padding if isinstance(padding, str) else per_axis("padding", padding, axes, least=0)
         self.dilation = per_axis("dilation", dilation, axes)
         self.padding_mode = padding_mode
-        self.output_size = output_size(
-            self.input_size,
-            self.kernel_size,
-            stride=self.stride,
-            padding=self.padding,
-            dilation=self.dilation,
-        )
+        geometry: Any = {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
+        self.output_size = output_size(self.input_size, self.kernel_size, **geometry)
         self.init_noise = init_noise
-        filter_shape = (out_channels, in_channels // groups, *self.kernel_size)
+        filter_shape = (self.out_channels, self.in_channels // self.groups, *self.kernel_size)
         self.weight = nn.Parameter(torch.empty(*self.output_size, *filter_shape, device=device, dtype=dtype))
-        if bias:
-            shape = (out_channels, *self.output_size) if bias == "neuron" else (out_channels,)
-            self.bias: nn.Parameter | None = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
-        else:
-            self.register_parameter("bias", None)
+        bias_shape = (self.out_channels, *self.output_size) if bias == "neuron" else (self.out_channels,)
+        own_bias = nn.Parameter(torch.empty(bias_shape, device=device, dtype=dtype)) if bias else None
+        self.register_parameter("bias", own_bias)
         self.contiguous_output = False
         self.reset_parameters()
 
@@ -187,6 +171,20 @@ class LocallyConnected(nn.Module):
             conv.bias.copy_(self.bias.flatten(1).mean(1) if self.bias.dim() > 1 else self.bias)
         train_alike(self, conv)
         return conv
+
+
+def _channels(in_channels: int, out_channels: int, groups: int) -> tuple[int, int, int]:
+    ins, outs, groups = whole("in_channels", in_channels), whole("out_channels", out_channels), whole("groups", groups)
+    if ins % groups or outs % groups:
+        raise ValueError(f"in_channels={ins}, out_channels={outs}, groups={groups}: groups divides both channel counts")
+    return ins, outs, groups
+
+
+def _check_modes(padding_mode: str, bias: bool | str) -> None:
+    if padding_mode not in PADDING_MODES:
+        raise ValueError(f"padding_mode is one of {', '.join(PADDING_MODES)}, not {padding_mode!r}")
+    if bias not in (True, False, "shared", "neuron"):
+        raise ValueError(f'bias is True or "shared" (over space), "neuron" (one each) or False, not {bias!r}')
 
 
 class LocallyConnected1d(LocallyConnected):

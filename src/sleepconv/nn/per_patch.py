@@ -44,6 +44,8 @@ class PerPatchLinear(nn.Module):
     (torch.Size([16, 24, 8]), 1)
     """
 
+    bias: nn.Parameter | None
+
     def __init__(
         self,
         in_features: int,
@@ -65,11 +67,9 @@ class PerPatchLinear(nn.Module):
         self.in_features, self.out_features, self.num_patches = in_features, out_features, num_patches
         self.init_noise = init_noise
         self.weight = nn.Parameter(torch.empty(num_patches, out_features, in_features, device=device, dtype=dtype))
-        if bias:
-            shape = (num_patches, out_features) if bias == "patch" else (out_features,)
-            self.bias: nn.Parameter | None = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
-        else:
-            self.register_parameter("bias", None)
+        shape = (num_patches, out_features) if bias == "patch" else (out_features,)
+        own_bias = nn.Parameter(torch.empty(shape, device=device, dtype=dtype)) if bias else None
+        self.register_parameter("bias", own_bias)
         self.contiguous_output = False
         self.reset_parameters()
 

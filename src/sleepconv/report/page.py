@@ -7,6 +7,7 @@ from os import PathLike
 from pathlib import Path
 from string import Template
 
+from sleepconv.files import write_atomically
 from sleepconv.paper.visual_field import mean_of, visual_field_of
 from sleepconv.report.filters import filters_before_and_after_sleep
 from sleepconv.report.groups import Group, group
@@ -48,13 +49,8 @@ def write_report(
     page = template.substitute(
         title=escape(title), introduction=introduction, sections="\n".join(_sections(groups, data_dir))
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.draft")
-    try:
-        draft.write_text(page, encoding="utf-8")
-        return draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    write_atomically(path, page)
+    return path
 
 
 def _sections(groups: Sequence[Group], data_dir: StrPath | None) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from sleepconv.data.locations import write_atomically
+from sleepconv.files import write_atomically
 from sleepconv.recipes import GRIDS
 from sleepconv.training import RunFolder, run_path
 

@@ -12,6 +12,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 from torch import nn
 
+from sleepconv.files import write_atomically
 from sleepconv.training.checkpoints import Checkpoints, read_tensors
 from sleepconv.training.compact import load_compact_state
 from sleepconv.training.network import build_network
@@ -102,9 +103,7 @@ class RunFolder:
 
     def write(self, name: str, text: str) -> None:
         """Write a file whole or not at all."""
-        draft = self.path / f".{name}.draft"
-        draft.write_text(text)
-        os.replace(draft, self.path / name)
+        write_atomically(self.path / name, text)
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:
         """Write a JSON file whole or not at all."""
