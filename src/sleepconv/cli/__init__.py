@@ -39,6 +39,8 @@ def _parser() -> argparse.ArgumentParser:
     records.add_list(verbs)
     train.add_train(verbs)
     train.add_sweep(verbs)
+    records.add_runs(verbs)
+    records.add_keep(verbs)
     records.add_table(verbs)
     records.add_figure(verbs)
     records.add_report(verbs)

@@ -77,6 +77,49 @@ def _list(options: argparse.Namespace) -> int:
     return 0
 
 
+def add_runs(verbs: Verbs) -> None:
+    """Add ``sleepconv runs``."""
+    verb = verbs.add_parser(
+        "runs",
+        help="what each run has reached and what it took, finished or not",
+        epilog="example: sleepconv runs runs/cifar10_sleep_every_10",
+    )
+    verb.add_argument("runs", metavar="DIR", nargs="*", help="where runs lie (default: results and runs)")
+    verb.add_argument("--format", choices=["text", "markdown", "latex"], default="text", help="default: text")
+    verb.add_argument("--json", action="store_true", help="the numbers for a script")
+    verb.set_defaults(run=_runs)
+
+
+def _runs(options: argparse.Namespace) -> int:
+    from sleepconv.paper import runs
+    from sleepconv.recipes.records import DEFAULT_RUNS
+
+    entries = runs.overview(_whole_runs(_existing(options.runs) or DEFAULT_RUNS))
+    print(json.dumps(entries) if options.json else getattr(runs.as_sheet(entries), options.format)())
+    return 0
+
+
+def add_keep(verbs: Verbs) -> None:
+    """Add ``sleepconv keep``."""
+    verb = verbs.add_parser(
+        "keep",
+        help="copy the records of finished runs, without weights, to keep them",
+        epilog="example: sleepconv keep runs --into results",
+    )
+    verb.add_argument("runs", metavar="DIR", nargs="+", help="a run's folder, or one with runs below it")
+    verb.add_argument("--into", metavar="DIR", default="results", help="where to (default: results)")
+    verb.set_defaults(run=_keep)
+
+
+def _keep(options: argparse.Namespace) -> int:
+    runs = _whole_runs(_existing(options.runs) or [])
+    finished = [folder for folder in runs if folder.summary() is not None]
+    for folder in finished:
+        print(folder.copy_records(options.into))
+    _print_to_stderr([f"{folder.path} left out: it is not finished" for folder in runs if folder not in finished])
+    return 0
+
+
 def add_table(verbs: Verbs) -> None:
     """Add ``sleepconv table``."""
     verb = verbs.add_parser(
@@ -112,10 +155,10 @@ def _table(options: argparse.Namespace) -> int:
 
 
 def _existing(folders: list[str] | None) -> list[str] | None:
-    """What --runs named; a folder that is not there is a slip, not an empty record."""
+    """What was named; a folder that is not there is a slip, not an empty record."""
     for folder in folders or ():
         if not Path(folder).is_dir():
-            raise FileNotFoundError(f"--runs: there is no folder {folder}")
+            raise FileNotFoundError(f"there is no folder {folder} to read runs from")
     return folders
 
 

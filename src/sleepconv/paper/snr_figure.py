@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from sleepconv.paper.drawing import STYLE, load_pyplot, save
 from sleepconv.paper.sawtooth import Curve, before_sleep, draw_sawtooth, floor_below, mark_agreement, sawtooth
+from sleepconv.recipes import recipe
+from sleepconv.recipes.records import FREE
 from sleepconv.training import Run, RunFolder
 
 if TYPE_CHECKING:
@@ -27,12 +29,12 @@ CAPTION = (
 
 
 def find_runs_of_figure(folders: Sequence[RunFolder]) -> list[RunFolder | None]:
-    """For each learning rate the run to show: best measured at every step, of the largest scale, of the least seed."""
+    """For each learning rate the run to show: best measured at every step, the longest, of the least seed."""
     known = [(folder, folder.recipe()) for folder in folders]
     return [
         min(
             ((folder, run) for folder, run in known if _belongs(run, rate)),
-            key=lambda found: (found[1].snr_every != 1, -found[1].scale, found[1].seed, found[1].tuning),
+            key=lambda found: (found[1].snr_every != 1, -found[1].scaled_epochs, found[1].seed),
             default=(None, None),
         )[0]
         for rate in LEARNING_RATES
@@ -65,13 +67,10 @@ def draw(folders: Sequence[RunFolder], out: Path) -> list[Path]:
 
 
 def _belongs(run: Run, learning_rate: float) -> bool:
-    return (
-        run.dataset == "cifar10"
-        and run.connectivity == "local"
-        and run.sleep_rule == "instant"
-        and run.sleep_every == SLEEP_EVERY
-        and isclose(run.learning_rate, learning_rate)
-    )
+    """Whether it is the figure's network and sleep; how long it was trained and with what decay is free."""
+    panel = recipe("cifar10_figure_6a")
+    free = {name: getattr(run, name) for name in (*FREE, "name", "weight_decay", "epochs")}
+    return run == panel.changed(learning_rate=run.learning_rate, **free) and isclose(run.learning_rate, learning_rate)
 
 
 def _draw_panel(axes: Axes, curves: dict[str, Curve], floor: float, **style: Any) -> None:

@@ -114,6 +114,22 @@ class RunFolder:
         with open(self.path / METRICS, "a") as file:
             file.write(json.dumps(report, allow_nan=False) + "\n")
 
+    def copy_records(self, to: str | os.PathLike[str]) -> Path:
+        """Copy what tables and figures need, without weights, to where this run lies among others.
+
+        Returns:
+            the copy.
+        """
+        if self.summary() is None:
+            raise ValueError(f"{self.path} is not finished: only finished runs are kept")
+        copy = RunFolder(run_path(to, self.recipe()))
+        if (copy.path / SUMMARY).is_file() and copy.summary() != self.summary():
+            raise ValueError(f"{copy.path} holds another run of the same name, scale and seed")
+        copy.path.mkdir(parents=True, exist_ok=True)
+        for name in (RECIPE, METRICS, ENVIRONMENT, SUMMARY):
+            copy.write(name, (self.path / name).read_text())
+        return copy.path
+
     def metrics_size(self) -> int:
         """Bytes of metrics so far."""
         file = self.path / METRICS

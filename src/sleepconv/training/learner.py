@@ -20,6 +20,7 @@ from sleepconv.training.parallel import Place, Sharding, bare, spread
 from sleepconv.training.run import Run
 
 MODEL, OPTIMIZER = "model/", "optimizer/"
+SECONDS = ("seconds", "cpu_seconds", "sleep_seconds")
 
 
 class DivergedError(RuntimeError):
@@ -53,7 +54,7 @@ class Learner:
 
     def start_epoch(self) -> None:
         """Count from zero."""
-        self.tally, self.seconds, self.sleep_seconds = Tally(), 0.0, 0.0
+        self.tally, self.seconds, self.cpu_seconds, self.sleep_seconds = Tally(), 0.0, 0.0, 0.0
 
     def learn(self, inputs: Tensor, labels: Tensor, images: int) -> tuple[float, list[dict[str, Any]]]:
         """One optimizer step on this process's part of a batch of ``images``, then sleep if it is time.
@@ -61,7 +62,7 @@ class Learner:
         Returns:
             the mean loss of this part, and the SNRs if they were due.
         """
-        start = time.perf_counter()
+        start, cpu_start = time.perf_counter(), time.process_time()
         torch.manual_seed(self.run.seed * 1_000_003 + self.step)
         inputs, labels = self._receive(inputs), self.place.receive(labels)
         with self.place.autocast():
@@ -77,6 +78,7 @@ class Learner:
         self.tally.add(scores, labels, value)
         reports = self._rest()
         self.seconds += time.perf_counter() - start
+        self.cpu_seconds += time.process_time() - cpu_start
         return value / max(1, len(labels)), reports
 
     def set_learning_rate(self, rate: float) -> None:
@@ -102,6 +104,7 @@ class Learner:
             "step": self.step,
             "tally": self.tally.over_all(self.place).as_dict(),
             "seconds": self.seconds,
+            "cpu_seconds": self.cpu_seconds,
             "sleep_seconds": self.sleep_seconds,
             "sleep": None if self.sleep is None else self.sleep.state_dict(),
         }
@@ -113,7 +116,8 @@ class Learner:
         for name, parameter in bare(self.model).named_parameters():
             moments = _below(f"{OPTIMIZER}{name}/", tensors)
             self.optimizer.state[parameter] = {key: _placed_like(parameter, value) for key, value in moments.items()}
-        self.step, self.seconds, self.sleep_seconds = facts["step"], facts["seconds"], facts["sleep_seconds"]
+        self.step = facts["step"]
+        self.seconds, self.cpu_seconds, self.sleep_seconds = (facts[name] for name in SECONDS)
         self.tally = Tally(**facts["tally"]) if self.place.first else Tally()
         if self.sleep is not None:
             self.sleep.load_state_dict(facts["sleep"])

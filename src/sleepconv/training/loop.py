@@ -146,6 +146,7 @@ class _Training:
                 **learner.tally.over_all(self.place).means(),
                 "learning_rate": self.run.learning_rate_in(epoch - 1),
                 "seconds": learner.seconds,
+                "cpu_seconds": learner.cpu_seconds,
                 "sleep_seconds": learner.sleep_seconds,
             }
         )

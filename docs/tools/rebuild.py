@@ -1,0 +1,43 @@
+"""Tables and pictures in prose, made again from the records in results/: ``python docs/tools/rebuild.py``.
+
+A block of a page begins with the command that prints it, hidden from readers, and ends with a mark::
+
+    <!-- sleepconv table 1 --dataset cifar10 --runs results --format markdown -->
+    ...
+    <!-- end -->
+
+A command that draws leaves its picture in docs/pictures; what it prints, the path, is no part of the page.
+"""
+
+import re
+import shlex
+from contextlib import chdir, redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+from sleepconv.cli import main
+
+ROOT = Path(__file__).parents[2]
+PAGES = ("README.md", "docs/results.md", "docs/brain.md")
+BLOCK = re.compile(r"(<!-- (sleepconv [^\n]*) -->\n).*?(<!-- end -->)", re.S)
+
+
+def rebuilt(page: str) -> str:
+    """The text of a page with every block printed anew."""
+    return BLOCK.sub(lambda block: f"{block[1]}\n{_printed(block[2])}\n\n{block[3]}", page)
+
+
+def _printed(command: str) -> str:
+    said = StringIO()
+    with chdir(ROOT), redirect_stdout(said):
+        code = main(shlex.split(command)[1:])
+    if code != 0:
+        raise RuntimeError(f"{command} ended with exit code {code}")
+    return said.getvalue().strip()
+
+
+if __name__ == "__main__":
+    for name in PAGES:
+        path = ROOT / name
+        path.write_text(rebuilt(path.read_text()))
+        print(name)

@@ -1,0 +1,111 @@
+"""Runs one by one: how far each has come, what it reached, what it took, and how far its neurons came apart."""
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from statistics import median
+from typing import Any
+
+from sleepconv.paper.rendering import Sheet, number
+from sleepconv.paper.sawtooth import AGREEMENT, negative_log
+from sleepconv.recipes import RECIPES, recipe
+from sleepconv.recipes.cost import readable
+from sleepconv.recipes.records import FREE
+from sleepconv.training import Run, RunFolder
+
+NOTES = (
+    "top-1: in percent, after the last epoch so far, on the test set, or on the validation split where it says so.",
+    "s / epoch: training and evaluation, the median over epochs. CPU s: time of all cores in training, which does not "
+    "grow with what else the machine does. asleep: part of the training time. total: all epochs and evaluations.",
+    "−log SNR: the median over layers at the last measurement, awake and right after sleep; "
+    f"{AGREEMENT}: all neurons of a grid agree.",
+)
+
+
+def overview(folders: Iterable[RunFolder]) -> list[dict[str, Any]]:
+    """What `sleepconv runs` shows, for a script; runs of a name stand together, by scale and seed."""
+    entries = [_entry(folder) for folder in folders]
+    return sorted(entries, key=lambda entry: (entry["scale"], entry["validation"], _place(entry), entry["seed"]))
+
+
+def as_sheet(entries: Sequence[dict[str, Any]]) -> Sheet:
+    """The overview as a table."""
+    columns = ["run", "scale", "seed", "epochs", "top-1", "s / epoch", "CPU s", "asleep", "total"]
+    return Sheet(
+        f"{len(entries)} run{'s' * (len(entries) != 1)}",
+        [*columns, "−log SNR awake", "after sleep"],
+        [_cells(entry) for entry in entries],
+        NOTES,
+    )
+
+
+def _entry(folder: RunFolder) -> dict[str, Any]:
+    run, reports = folder.recipe(), folder.metrics()
+    epochs, evaluations = ([r for r in reports if r["kind"] == kind] for kind in ("epoch", "evaluation"))
+    times = [trained["seconds"] + tested["seconds"] for trained, tested in zip(epochs, evaluations, strict=False)]
+    trained = sum(epoch["seconds"] for epoch in epochs)
+    cpu = [epoch["cpu_seconds"] for epoch in epochs if "cpu_seconds" in epoch]
+    return {
+        "name": run.name,
+        "changed": _changed(run),
+        "path": os.fspath(folder.path),
+        "scale": run.scale,
+        "seed": run.seed,
+        "validation": run.tuning,
+        "epochs_done": len(evaluations),
+        "epochs": run.scaled_epochs,
+        "finished": folder.summary() is not None,
+        "top1": evaluations[-1]["top1"] if evaluations else None,
+        "seconds_per_epoch": median(times) if times else None,
+        "cpu_seconds_per_epoch": median(cpu) if cpu else None,
+        "asleep": sum(epoch["sleep_seconds"] for epoch in epochs) / trained if run.sleep_every and trained else None,
+        "seconds": sum(times),
+        **_last_snr(reports),
+    }
+
+
+def _changed(run: Run) -> dict[str, Any]:
+    """What the run has otherwise than the recipe of its name."""
+    if run.name not in RECIPES:
+        return {}
+    expected, have = asdict(recipe(run.name)), asdict(run)
+    return {key: have[key] for key in expected if have[key] != expected[key] and key not in (*FREE, "tuning")}
+
+
+def _last_snr(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The median over layers of −log SNR, last measured awake and asleep; "-inf" where neurons agree."""
+    last = {report["when"]: report["layers"] for report in reports if report["kind"] == "snr"}
+    found = {}
+    for when in ("awake", "asleep"):
+        values = [negative_log(float(snr)) for snr in last.get(when, {}).values()]
+        middle = median(values) if values else None
+        found[f"negative_log_snr_{when}"] = "-inf" if middle == float("-inf") else middle
+    return found
+
+
+def _place(entry: dict[str, Any]) -> tuple[int, str]:
+    """Recipes in the order of their tables, then what has no recipe."""
+    order = list(RECIPES)
+    return (order.index(entry["name"]) if entry["name"] in RECIPES else len(order), entry["name"])
+
+
+def _cells(entry: dict[str, Any]) -> list[str]:
+    changes = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in entry["changed"].items())
+    done, epochs = entry["epochs_done"], entry["epochs"]
+    top1 = number(entry["top1"]) + " (validation)" * (entry["validation"] and entry["top1"] is not None)
+    return [
+        entry["name"] + (f" ({changes})" if changes else ""),
+        f"{entry['scale']:g}",
+        str(entry["seed"]),
+        str(epochs) if entry["finished"] else f"{done} of {epochs}",
+        top1,
+        number(entry["seconds_per_epoch"], ".0f"),
+        number(entry["cpu_seconds_per_epoch"], ".0f"),
+        number(None) if entry["asleep"] is None else f"{100 * entry['asleep']:.1f} %",
+        readable(entry["seconds"]),
+        *[_snr(entry[f"negative_log_snr_{when}"]) for when in ("awake", "asleep")],
+    ]
+
+
+def _snr(value: float | str | None) -> str:
+    return AGREEMENT if isinstance(value, str) else number(value)
