@@ -44,7 +44,7 @@ def test_every_verb_has_an_example(verb: str, capsys: pytest.CaptureFixture):
         ("train cifar10_locl", "did you mean 'cifar10_local'?"),
         ("train cifar10_local --set learning_rat=1", "did you mean 'learning_rate'?"),
         ("train cifar10_local --set learning_rate", "FIELD=VALUE"),
-        ("train cifar10_local --scale 0", "scale is above 0, not 0.0"),
+        ("train cifar10_local --scale 0", "scale is a finite number, above 0, not 0.0"),
         ("table 99", "99"),
         ("report nowhere", "no run in nowhere"),
     ],

@@ -18,5 +18,8 @@ def write_atomically(target: Path, text: str) -> None:
     try:
         draft.write_text(text, encoding="utf-8")
         os.replace(draft, target)
+    except OSError as error:
+        error.filename = error.filename or os.fspath(target)  # a full disk does not say which file it was
+        raise
     finally:
         draft.unlink(missing_ok=True)

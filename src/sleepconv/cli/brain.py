@@ -50,6 +50,7 @@ def _add_table(actions: Verbs) -> None:
     )
     table.add_argument("records", nargs="+", metavar="RECORD", help="a record, or a folder of them")
     table.add_argument("--out", metavar="DIR", help="also write table.md and layers.png, .svg here")
+    table.add_argument("--format", choices=["text", "markdown"], default="text", help="default: text")
     table.add_argument("--json", action="store_true", help="the table and records for a script")
     table.set_defaults(run=_table)
 
@@ -78,7 +79,8 @@ def _table(options: argparse.Namespace) -> int:
     records = read_all(options.records)
     if options.out:
         report.write(records, options.out)
-    print(report.as_json(records) if options.json else report.as_text(records))
+    shown = report.as_markdown if options.format == "markdown" else report.as_text
+    print(report.as_json(records) if options.json else shown(records))
     return 0
 
 

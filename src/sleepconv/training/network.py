@@ -32,7 +32,8 @@ def build_network(run: Run, input_size: tuple[int, int, int], num_classes: int) 
     """
     if run.network not in NETWORKS:
         near = get_close_matches(run.network, NETWORKS, n=1)
-        raise ValueError(f"there is no network {run.network!r}; {near or list(NETWORKS)}")
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(NETWORKS)}"
+        raise ValueError(f"there is no network {run.network!r}; {hint}")
     with torch.random.fork_rng():
         torch.manual_seed(run.seed)
         model = NETWORKS[run.network](input_size[0], num_classes)

@@ -97,7 +97,8 @@ class Run:
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise TypeError(f"{name} is a number, not {value!r}")
             if not isfinite(value) or value < 0 or (value == 0 and name != "weight_decay"):
-                raise ValueError(f"{name} is {'0 or more' if name == 'weight_decay' else 'above 0'}, not {value}")
+                least = "0 or more" if name == "weight_decay" else "above 0"
+                raise ValueError(f"{name} is a finite number, {least}, not {value}")
 
     @property
     def scaled_epochs(self) -> int:

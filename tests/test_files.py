@@ -1,0 +1,27 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sleepconv.files import write_atomically
+
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+from sleepconv.files import write_atomically
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+write_atomically(Path(sys.argv[1]), "new" * 10_000)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limit of a file's size to stand for a full disk")
+def test_a_full_disk_leaves_the_old_file_and_names_it(tmp_path: Path):
+    file = tmp_path / "note.txt"
+    write_atomically(file, "old")
+    done = subprocess.run([sys.executable, "-c", FULL, str(file)], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert str(file) in done.stderr.splitlines()[-1]
+    assert file.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [file]
