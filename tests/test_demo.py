@@ -3,6 +3,10 @@
 import json
 import multiprocessing
 import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -82,3 +86,27 @@ def test_a_terminated_demo_leaves_nothing_and_says_143(tmp_path):
     assert list(tmp_path.iterdir()) == []
     assert multiprocessing.active_children() == []
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds processes in /proc")
+def test_a_killed_demo_takes_its_workers_with_it(tmp_path):
+    demo = subprocess.Popen(
+        [sys.executable, "-m", "sleepconv", "demo", "--out", str(tmp_path)], stderr=subprocess.DEVNULL
+    )
+    while not list(tmp_path.rglob("metrics.jsonl")):
+        assert demo.poll() is None
+        time.sleep(0.1)
+    workers = [int(child) for child in Path(f"/proc/{demo.pid}/task/{demo.pid}/children").read_text().split()]
+    assert workers
+    demo.kill()
+    demo.wait()
+    deadline = time.monotonic() + 60
+    while any(_is_alive(worker) for worker in workers):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def _is_alive(process: int) -> bool:
+    """Neither gone nor a zombie that nobody has buried."""
+    status = Path(f"/proc/{process}/stat")
+    return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"

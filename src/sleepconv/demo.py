@@ -8,6 +8,7 @@ theory names, 12 pixels away, and to no others.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import shutil
 import signal
 import tempfile
@@ -161,7 +162,7 @@ def _train_all(runs: Sequence[Run], folder: str, say: Callable[[str], object]) -
     """One process per core with one thread each: the networks are too small for more."""
     workers, before = min(len(runs), available_cores()), multiprocessing.active_children()
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_work) as pool:
         with _no_interrupts():
             waiting = [pool.submit(_train_and_test, run, folder) for run in runs]
         try:
@@ -172,6 +173,18 @@ def _train_all(runs: Sequence[Run], folder: str, say: Callable[[str], object]) -
                 worker.kill()
             pool.shutdown(cancel_futures=True)
             raise
+
+
+def _begin_work() -> None:
+    torch.set_num_threads(1)
+    threading.Thread(target=_end_with_the_demo, daemon=True).start()
+
+
+def _end_with_the_demo() -> None:
+    """A worker whose demo was killed would wait for work for ever."""
+    if (demo := multiprocessing.parent_process()) is not None:
+        demo.join()
+        os._exit(1)
 
 
 @contextmanager
