@@ -47,6 +47,13 @@ def test_a_cell_has_the_mean_over_seeds_its_deviation_and_the_papers_number():
     assert rows["ws(1)"][2] == ".300 ± .010 (.468)"
 
 
+def test_other_recipes_and_scales_are_rows_of_their_own():
+    short, long = (record("conv", V1=v, name=f"c-scale-{s}-seed-0") for s, v in [(0.1, 0.2), (1, 0.4)])
+    rows = rows_of(table.main_sheet([short, long]))
+    assert rows["conv, c-scale-0.1"][0] == ".200 ± .010 (.493)"
+    assert rows["conv, c-scale-1"][0] == "**.400 ± .010** (.493)"
+
+
 def test_baselines_are_never_bold():
     assert rows_of(table.main_sheet(RECORDS))["LC, untrained"][0] == ".900 ± .010"
 

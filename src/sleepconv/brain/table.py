@@ -39,9 +39,7 @@ def as_data(records: Sequence[Record]) -> dict[str, Any]:
     rows = []
     for (kind, name), cells in table_rows(records).items():
         scores = {column: {"score": cell.score, "error": cell.error} for column, cell in cells.items()}
-        rows.append(
-            {"kind": kind, "row": name, "scores": scores, "paper": PAPER.get(name) if kind == "trained" else None}
-        )
+        rows.append({"kind": kind, "row": name, "scores": scores, "paper": _paper(name, kind) or None})
     return {"columns": [*COLUMNS, "mean"], "rows": rows, "ceilings": ceilings(records), "records": list(records)}
 
 
@@ -52,7 +50,7 @@ def main_sheet(records: Sequence[Record]) -> Sheet:
     best = {c: max((cells[c].score for cells in trained if c in cells), default=None) for c in columns}
     lines = []
     for (kind, name), cells in rows.items():
-        paper = PAPER.get(name, {}) if kind == "trained" else {}
+        paper = _paper(name, kind)
         lines.append([_name(name, kind), *(_cell(cells.get(c), paper.get(c), best[c], kind) for c in columns)])
     tops = ceilings(records)
     lines.append(["ceiling", *(_number(tops[c]) if c in tops else MISSING for c in COLUMNS), MISSING])
@@ -125,11 +123,30 @@ def ceilings(records: Sequence[Record]) -> dict[str, float]:
 
 
 def _sorted(records: Sequence[Record]) -> list[Record]:
+    """In the table's order; where runs of several recipes or scales are one row's, each gets a row of its own."""
+
     def place(record: Record) -> tuple[int, int, str, str]:
         row = record["row"]
         return KINDS.index(record["kind"]), ROWS.index(row) if row in ROWS else len(ROWS), row, record["name"]
 
-    return sorted(records, key=place)
+    series: dict[tuple[str, str], set[str]] = {}
+    for record in records:
+        series.setdefault((record["kind"], record["row"]), set()).add(_series(record))
+    return [
+        record | {"row": f"{record['row']}, {_series(record)}"}
+        if len(series[record["kind"], record["row"]]) > 1
+        else record
+        for record in sorted(records, key=place)
+    ]
+
+
+def _series(record: Record) -> str:
+    """A record's name without the seed: only runs that share it are averaged."""
+    return record["name"].rpartition("-seed-")[0]
+
+
+def _paper(row: str, kind: str) -> dict[str, float]:
+    return PAPER.get(row.partition(", ")[0], {}) if kind == "trained" else {}
 
 
 def _cells(members: Sequence[Record]) -> Cells:

@@ -97,8 +97,8 @@ class Run:
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise TypeError(f"{name} is a number, not {value!r}")
             if not isfinite(value) or value < 0 or (value == 0 and name != "weight_decay"):
-                least = "0 or more" if name == "weight_decay" else "above 0"
-                raise ValueError(f"{name} is a finite number, {least}, not {value}")
+                bound = "0 or more" if name == "weight_decay" else "above 0"
+                raise ValueError(f"{name} is a finite number, {bound}, not {value}")
 
     @property
     def scaled_epochs(self) -> int:
