@@ -4,6 +4,7 @@ from scipy.stats import entropy, spearmanr
 from sklearn.metrics import cohen_kappa_score
 
 from sleepconv.brain.behaviour import agreement, error_consistency, people_consistency, rank_correlation
+from sleepconv.brain.datasets import LabelCounts
 
 RANDOM = np.random.default_rng(0)
 LABELS = RANDOM.integers(0, 4, 400)
@@ -62,3 +63,10 @@ def test_sides_without_errors_cannot_be_compared():
 def test_logits_and_counts_of_different_shape_are_an_error():
     with pytest.raises(ValueError, match="each needs a row per image"):
         agreement(np.zeros((400, 3)), COUNTS, LABELS)
+
+
+def test_small_whole_numbers_do_not_overflow():
+    counts = np.array([[40, 10], [5, 45], [30, 20], [12, 38]])
+    logits, labels = np.log(counts[::-1]), np.array([0, 1, 0, 1])
+    small, large = (LabelCounts("mine", counts.astype(kind)).counts for kind in (np.uint8, np.int64))
+    assert agreement(logits, small, labels) == agreement(logits, large, labels)

@@ -115,3 +115,32 @@ def test_a_plugin_of_an_unfinished_run_leaves_nothing(runs, tmp_path, capsys):
     assert main(["brain", "plugin", str(runs / "small"), "--out", str(tmp_path / "plugins")]) == 1
     assert "not finished" in capsys.readouterr().err
     assert not (tmp_path / "plugins").exists()
+
+
+def test_a_path_without_a_finished_run_is_an_error_and_an_unfinished_one_is_named(runs, recordings, tmp_path, capsys):
+    out, typo = tmp_path / "out", tmp_path / "rnus"
+    command = ["--data", str(recordings), "--out", str(out), "--layers", "pool"]
+    assert main(["brain", "score", str(runs), str(typo), *command]) == 1
+    assert f"no finished run in {typo}" in capsys.readouterr().err
+    unfinished = runs / "unfinished"
+    shutil.copytree(next(path.parent for path in runs.rglob("recipe.json")), unfinished)
+    (unfinished / "model.safetensors").unlink()
+    assert main(["brain", "score", str(runs), *command]) == 0
+    assert f"{unfinished} left out" in capsys.readouterr().err
+
+
+def test_only_label_counts_make_a_table_without_a_figure(runs, recordings, small_cifar10, tmp_path, capsys):
+    for name in ("it", "v4"):
+        (recordings / f"{name}.npz").unlink()
+    assert score(runs, recordings, tmp_path / "out", "--data-dir", str(small_cifar10)) == 0
+    assert "soft-label cross-entropy" in capsys.readouterr().out
+    assert not (tmp_path / "out" / "layers.png").exists()
+
+
+def test_a_second_call_keeps_the_rows_of_the_first_and_names_what_saw_other_data(runs, recordings, tmp_path, capsys):
+    assert score(runs, recordings, tmp_path / "out", "--layers", "pool", "--pixels") == 0
+    (recordings / "it.npz").unlink()
+    assert score(runs, recordings, tmp_path / "out", "--layers", "pool") == 0
+    printed = capsys.readouterr().out
+    assert "pixels" in (tmp_path / "out" / "table.md").read_text()
+    assert "Scored on other data than pixels: small-scale-1-seed-0" in printed

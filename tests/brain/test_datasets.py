@@ -6,6 +6,8 @@ from sleepconv.brain.readers import read_dataset, read_folder
 
 RANDOM = np.random.default_rng(0)
 PICTURES = RANDOM.integers(0, 256, (6, 8, 8, 3), dtype=np.uint8)
+NINE_PICTURES = RANDOM.integers(0, 256, (9, 8, 8), dtype=np.uint8)
+ON_A_LINE = np.abs(np.subtract.outer(np.arange(9.0), np.arange(9.0)))
 
 
 def test_a_recording_that_is_saved_reads_back_the_same(tmp_path):
@@ -18,7 +20,7 @@ def test_a_recording_that_is_saved_reads_back_the_same(tmp_path):
 
 
 def test_dissimilarities_that_are_saved_read_back_the_same(tmp_path):
-    saved = Dissimilarities("mine", "IT", PICTURES, 1 - np.eye(6)[None])
+    saved = Dissimilarities("mine", "IT", NINE_PICTURES, ON_A_LINE[None])
     saved.save(tmp_path / "any.npz")
     (read,) = read_dataset(tmp_path / "any.npz")
     assert (read.name, read.region) == ("mine", "IT")
@@ -49,7 +51,7 @@ def test_movies_become_groups_over_all_scales_and_categories_and_absent_repeats_
 
 def test_sessions_of_one_person_are_one_subject(tmp_path):
     def rdm(*shape: int) -> np.ndarray:
-        return np.ones((*shape, 6, 6), np.float32) - np.eye(6, dtype=np.float32)
+        return np.broadcast_to(ON_A_LINE, (*shape, 9, 9)).astype(np.float32)
 
     arrays = {
         "monkey_IT_rdm": rdm(),
@@ -58,7 +60,7 @@ def test_sessions_of_one_person_are_one_subject(tmp_path):
         "cichy_EVC_rdms": rdm(5),
     }
     names = [f"hIT | {who} | Session: {n}" for who in ("AB", "CD") for n in (1, 2)]
-    np.savez(tmp_path / "it.npz", images=PICTURES, human_IT_session_names=names, **arrays)
+    np.savez(tmp_path / "it.npz", images=NINE_PICTURES, human_IT_session_names=names, **arrays)
     subjects = {data.name: len(data.rdms) for data in read_dataset(tmp_path / "it.npz")}
     assert list(subjects.values()) == [1, 2, 5, 5]
 
@@ -89,12 +91,45 @@ def test_matrices_that_are_no_dissimilarities_of_the_images_are_an_error():
     with pytest.raises(ValueError, match="expected subjects × 6 × 6"):
         Dissimilarities("mine", "IT", PICTURES, np.zeros((2, 5, 5)))
     with pytest.raises(ValueError, match="symmetric"):
-        Dissimilarities("mine", "IT", PICTURES, RANDOM.random((2, 6, 6)))
+        Dissimilarities("mine", "IT", NINE_PICTURES, RANDOM.random((2, 9, 9)))
+    with pytest.raises(ValueError, match="to subject 1 all images differ equally"):
+        Dissimilarities("mine", "IT", NINE_PICTURES, np.stack([ON_A_LINE, 1 - np.eye(9)]))
+    with pytest.raises(ValueError, match="dissimilarities of 6 images; 8 or more"):
+        Dissimilarities("mine", "IT", PICTURES, ON_A_LINE[None, :6, :6])
 
 
 def test_images_that_nobody_labelled_are_an_error():
     with pytest.raises(ValueError, match="two labels or more"):
         LabelCounts("mine", np.zeros((3, 10), int))
+    with pytest.raises(ValueError, match="whole numbers, not float64"):
+        LabelCounts("mine", np.ones((3, 10)))
+
+
+def test_groups_of_any_kind_become_numbers_that_can_be_saved(tmp_path):
+    groups = np.array(["b", "a", "a", "c", "b", "c"], dtype=object)
+    Recording("mine", "V4", PICTURES, np.zeros((6, 3)), groups).save(tmp_path / "mine.npz")
+    assert read_dataset(tmp_path / "mine.npz")[0].groups.tolist() == [1, 0, 0, 2, 1, 2]
+
+
+def test_a_region_is_known_in_small_letters_too(tmp_path):
+    Recording("mine", "v4", PICTURES, np.zeros((6, 3))).save(tmp_path / "mine.npz")
+    assert read_dataset(tmp_path / "mine.npz")[0].region == "V4"
+    with pytest.raises(ValueError, match="is that of label counts"):
+        Recording("mine", "behaviour", PICTURES, np.zeros((6, 3)))
+
+
+@pytest.mark.parametrize("damage", [lambda file: file[: len(file) // 2], lambda _: b"", lambda file: _flipped(file)])
+def test_a_damaged_file_is_named(damage, tmp_path):
+    path = tmp_path / "mine_v4.npz"
+    Recording("mine", "V4", PICTURES, RANDOM.random((6, 3))).save(path)
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(ValueError, match="mine_v4.npz cannot be read"):
+        read_dataset(path)
+
+
+def _flipped(file: bytes) -> bytes:
+    place = file.index(b"images.npy") + 60
+    return file[:place] + bytes(255 - byte for byte in file[place : place + 9]) + file[place + 9 :]
 
 
 def test_files_that_hold_something_else_say_what(tmp_path):
@@ -110,6 +145,15 @@ def test_files_that_hold_something_else_say_what(tmp_path):
     np.savez(tmp_path / "blind_v4.npz", responses=np.zeros((6, 2)))
     with pytest.raises(ValueError, match="no images"):
         read_dataset(tmp_path / "blind_v4.npz")
+    np.savez(
+        tmp_path / "movies_v1.npz", index_scale_cat_movie_frame=np.zeros((1, 1, 1, 1)), counts_a=np.zeros((1, 1, 1))
+    )
+    with pytest.raises(ValueError, match="but no images"):
+        read_dataset(tmp_path / "movies_v1.npz")
+    with open(tmp_path / "array.npz", "wb") as file:
+        np.save(file, np.zeros(3))
+    with pytest.raises(ValueError, match="cannot be read"):
+        read_dataset(tmp_path / "array.npz")
 
 
 def test_pickled_objects_are_refused(tmp_path):

@@ -53,3 +53,15 @@ def test_without_subjects_to_compare_there_is_r_but_no_score():
 
 def test_a_layer_that_answers_the_same_to_all_images_is_similar_to_nothing():
     assert similarity(dissimilarity(np.ones((40, 3))), subjects(0.5)) == 0
+
+
+def test_a_network_that_overflows_is_not_scored():
+    with pytest.raises(ValueError, match="not finite"):
+        dissimilarity(np.full((9, 5), np.nan))
+
+
+def test_subjects_that_do_not_agree_are_an_error():
+    random = np.random.default_rng(0)
+    one = dissimilarity(random.normal(size=(40, 9)))
+    with pytest.raises(ValueError, match="do not agree"):
+        fit_dissimilarities(Dissimilarities("toy", "IT", PICTURES, np.stack([one, 2 - one])), LAYERS, Settings())

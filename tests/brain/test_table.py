@@ -42,8 +42,8 @@ def test_rows_stand_in_the_papers_order_and_baselines_below():
 
 def test_a_cell_has_the_mean_over_seeds_its_deviation_and_the_papers_number():
     rows = rows_of(table.main_sheet(RECORDS))
-    assert rows["conv"][2] == "**.400 ± .007** (.459)"
-    assert rows["conv"][0] == "**.500 ± .007** (.493)"
+    assert rows["conv"][2] == "**.400 ± .010** (.459)"
+    assert rows["conv"][0] == "**.500 ± .010** (.493)"
     assert rows["ws(1)"][2] == ".300 ± .010 (.468)"
 
 

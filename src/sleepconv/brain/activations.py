@@ -48,8 +48,11 @@ def activations(
     """
     if not len(images) or batch_size < 1:
         raise ValueError(f"{len(images)} images in batches of {batch_size}: both numbers are 1 or more")
+    if not layers:
+        raise ValueError("no layer is named whose answers to record")
+    samples = images[[0, len(images) // 2, -1]]
     store = (
-        _Files(cache / digest_of(model, list(layers), images, prepare(images[:1])), len(images))
+        _Files(cache / digest_of(model, list(layers), images, prepare(samples)), len(images))
         if cache
         else _Memory(len(images))
     )

@@ -75,15 +75,25 @@ def candidates(
     An untrained network is scored once for each architecture, connectivity and seed: sleep makes no difference before
     training. Pixels are those of the first run's input.
     """
-    folders = [folder for folder in find_runs(*paths) if (folder.path / WEIGHTS).is_file()]
-    if not folders:
-        raise FileNotFoundError(f"no finished run in {', '.join(map(str, paths))}: none has a {WEIGHTS}")
+    for path in paths:
+        if not any(_has_weights(folder) for folder in find_runs(path)):
+            raise FileNotFoundError(f"no finished run in {path}: none has a {WEIGHTS}")
+    folders = [folder for folder in find_runs(*paths) if _has_weights(folder)]
     trained = [_trained(folder, layers, data_dir) for folder in folders]
     _check_names(trained, folders)
     found = list(trained)
     if untrained:
         found += {c.name: c for c in (_untrained(folder, layers, data_dir) for folder in folders)}.values()
     return [*found, pixel_candidate(trained[0].prepare)] if with_pixels else found
+
+
+def without_weights(paths: Sequence[StrPath]) -> list[str]:
+    """The runs at and below these paths that cannot be scored."""
+    return [str(folder.path) for folder in find_runs(*paths) if not _has_weights(folder)]
+
+
+def _has_weights(folder: RunFolder) -> bool:
+    return (folder.path / WEIGHTS).is_file()
 
 
 def pixel_candidate(prepare: Preparation) -> Candidate:

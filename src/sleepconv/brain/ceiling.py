@@ -35,7 +35,10 @@ def ceiling(repeats: Float[np.ndarray, "images neurons repeats"], *, seed: int =
     >>> round(ceiling(np.arange(8.0).reshape(8, 1, 1) + np.zeros((8, 2, 3))), 6)
     1.0
     """
-    median = float(np.nanmedian(reliability(repeats, seed=seed), axis=1).mean())
+    found = reliability(repeats, seed=seed)
+    if np.isnan(found).all(axis=0).all():
+        raise ValueError("no neuron has two repeats of two images or more, so there is no ceiling")
+    median = float(np.nanmedian(found, axis=1).mean())
     if not median > 0:
         raise ValueError(
             f"the median neuron's reliability is {median:.2g}: these repeats do not agree, no fit can be judged"

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped, UInt8
 
 Pictures = UInt8[np.ndarray, "images height width ..."]
+FEWEST_IMAGES = 8
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,10 @@ class Recording:
     neuron_names: Sequence[str] = field(default=())
 
     def __post_init__(self) -> None:
-        """Refuse what does not fit together."""
+        """Refuse what does not fit together; groups become numbers."""
         check_images(self.name, self.images)
+        if self.region == "behaviour":
+            raise ValueError(f'{self.name}: region "behaviour" is that of label counts; a recording has V1, V4, ...')
         if self.responses.ndim not in (2, 3):
             raise ValueError(
                 f"{self.name}: responses of shape {self.responses.shape}; expected images × neurons (× repeats)"
@@ -53,11 +56,13 @@ class Recording:
                 raise ValueError(f"{self.name}: {len(names)} {what} names for {count} {what}s")
         if np.isinf(self.responses).any():
             raise ValueError(f"{self.name}: some responses are infinite; absent ones are NaN")
+        if self.groups is not None:
+            object.__setattr__(self, "groups", np.unique(self.groups, return_inverse=True)[1].reshape(-1))
 
     @property
     def has_repeats(self) -> bool:
         """Whether a ceiling can be estimated."""
-        return self.responses.ndim == 3 and self.responses.shape[2] > 1
+        return self.responses.ndim == 3 and bool(((~np.isnan(self.responses)).sum(axis=2) > 1).any())
 
     def mean_responses(self) -> Float[np.ndarray, "images neurons"]:
         """The mean over the repeats that are there; NaN where there is none."""
@@ -77,8 +82,8 @@ class Recording:
 class Dissimilarities:
     """Images and how differently each subject's region answers to every two of them.
 
-    >>> rdms = 1 - np.eye(3)[None].repeat(2, axis=0)
-    >>> len(Dissimilarities("mine", "IT", np.zeros((3, 8, 8), np.uint8), rdms).rdms)
+    >>> rdms = np.abs(np.subtract.outer(np.arange(9.0), np.arange(9.0)))[None].repeat(2, axis=0)
+    >>> len(Dissimilarities("mine", "IT", np.zeros((9, 8, 8), np.uint8), rdms).rdms)
     2
     """
 
@@ -93,8 +98,13 @@ class Dissimilarities:
         count = len(self.images)
         if self.rdms.ndim != 3 or self.rdms.shape[1:] != (count, count) or not len(self.rdms):
             raise ValueError(f"{self.name}: matrices of shape {self.rdms.shape}; expected subjects × {count} × {count}")
+        if count < FEWEST_IMAGES:
+            raise ValueError(f"{self.name}: dissimilarities of {count} images; {FEWEST_IMAGES} or more can be halved")
         if not np.isfinite(self.rdms).all() or not np.allclose(self.rdms, self.rdms.swapaxes(1, 2), atol=1e-4):
             raise ValueError(f"{self.name}: dissimilarities must be finite and symmetric")
+        pairs = self.rdms[:, *np.triu_indices(count, k=1)]
+        if flat := np.flatnonzero(np.ptp(pairs, axis=1) == 0).tolist():
+            raise ValueError(f"{self.name}: to subject {flat[0]} all images differ equally; leave it out")
 
     def save(self, path: Path) -> None:
         """Write the open format, an ``.npz`` that `read_dataset` reads."""
@@ -114,7 +124,10 @@ class LabelCounts:
     region: str = "behaviour"
 
     def __post_init__(self) -> None:
-        """Refuse what does not count."""
+        """Refuse what does not count; whole numbers of any size become such as can be multiplied."""
+        if not np.issubdtype(self.counts.dtype, np.integer):
+            raise ValueError(f"{self.name}: counts are whole numbers, not {self.counts.dtype}")
+        object.__setattr__(self, "counts", self.counts.astype(np.int64))
         if self.counts.ndim != 2 or self.counts.min(initial=0) < 0 or (self.counts.sum(axis=1) < 2).any():
             raise ValueError(
                 f"{self.name}: counts are images × classes, 0 or more, and each image has two labels or more"

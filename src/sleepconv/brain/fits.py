@@ -151,6 +151,8 @@ def _similarity_numbers(r: np.ndarray, ceilings: list[NoiseCeiling | None]) -> E
     if not known:
         return {"score": None, "score_error": None, **plain, "ceiling": None, "ceiling_lower": None}
     upper, lower = (np.array([getattr(c, side) for c in known]) for side in ("upper", "lower"))
+    if (upper <= 0).any():
+        raise ValueError("the subjects' dissimilarities do not agree, no fit can be judged")
     scores = r / upper
     normalised = {"score": float(scores.mean()), "score_error": float(scores.std(ddof=1))}
     return normalised | plain | {"ceiling": float(upper.mean()), "ceiling_lower": float(lower.mean())}

@@ -92,11 +92,14 @@ def write_plugin(path: StrPath, out: StrPath) -> Path:
         "statistics": repr(prepare.statistics),
         "image_size": str(height),
     }
-    with replaced_when_done(Path(out) / identifier) as new:
+    target = Path(out) / identifier
+    if target.exists() and not (target / "run" / RECIPE).is_file():
+        raise ValueError(f"{target} is there and is no submission of this command; move it away")
+    with replaced_when_done(target) as new:
         for name, template in [("__init__.py", INIT), ("model.py", MODEL), ("test.py", TEST)]:
             (new / name).write_text(template.substitute(words))
         (new / "requirements.txt").write_text(f"sleepconv[brain]=={version('sleepconv')}\n")
         (new / "run").mkdir()
         for name in (RECIPE, WEIGHTS):
             shutil.copy(folder.path / name, new / "run" / name)
-    return Path(out) / identifier
+    return target

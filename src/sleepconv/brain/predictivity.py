@@ -11,7 +11,7 @@ from scipy.stats import pearsonr
 from sklearn.cross_decomposition import PLSRegression
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import RidgeCV
-from sklearn.model_selection import GroupKFold, GroupShuffleSplit, KFold, ShuffleSplit
+from sklearn.model_selection import GroupKFold, KFold, ShuffleSplit
 
 Groups = Shaped[np.ndarray, "images"] | None
 Rows = Int[np.ndarray, "chosen"]
@@ -21,6 +21,8 @@ COMPONENTS = 25
 FOLDS = 10
 # Ridge penalties, as multiples of the mean squared length of the features' principal axes.
 PENALTIES = np.logspace(-4, 4, 17)
+# The part of the longest axis's squared length below which an axis is rounding.
+ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Predictivity:
 
     Attributes:
         correlations: Pearson r of each neuron on the held-out images of each split; NaN where it answered the same
-            to all of them.
+            to all of them, or where there is but one.
         ceiling: the r that a perfect prediction of the mean responses would reach, √reliability; None without repeats.
 
     >>> fit = Predictivity(np.array([[0.3, 0.5, 0.4], [0.4, 0.4, 0.4]]), ceiling=0.8)
@@ -42,8 +44,10 @@ class Predictivity:
 
     @property
     def r_of_splits(self) -> Float[np.ndarray, "splits"]:
-        """The median over neurons, in each split."""
-        return np.nanmedian(self.correlations, axis=1)
+        """The median over neurons, in each split; NaN where none varies."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "All-NaN slice", RuntimeWarning)
+            return np.nanmedian(self.correlations, axis=1)
 
     @property
     def r(self) -> float:
@@ -61,14 +65,17 @@ class Predictivity:
 
         .. math:: (r / \text{ceiling})^2 = r^2 / \text{reliability}
 
-        As in ``explained_variance`` of Brain-Score 2.4, where "ceiling" is the name of the reliability.
+        As in ``explained_variance`` of Brain-Score 2.4, where "ceiling" is the name of the reliability. Predictions
+        that go the wrong way explain nothing: a negative r has the score 0.
         """
-        return None if self.ceiling is None else (self.r / self.ceiling) ** 2
+        return None if self.ceiling is None else (max(self.r, 0.0) / self.ceiling) ** 2
 
     @property
     def score_error(self) -> float | None:
         """The standard deviation of the score over splits."""
-        return None if self.ceiling is None else float(np.nanstd((self.r_of_splits / self.ceiling) ** 2, ddof=1))
+        if self.ceiling is None:
+            return None
+        return float(np.nanstd((np.maximum(self.r_of_splits, 0) / self.ceiling) ** 2, ddof=1))
 
 
 def predictivity(
@@ -122,18 +129,24 @@ def splits(count: int, *, groups: Groups = None, folds: int = FOLDS, seed: int =
 def halves(count: int, *, groups: Groups = None, seed: int = 0) -> tuple[Rows, Rows]:
     """Two halves of the images: one to choose a layer on, one to score it on; no group is in both.
 
-    >>> [len(half) for half in halves(10)]
-    [5, 5]
+    >>> [half.tolist() for half in halves(9, groups=np.array([0, 0, 0, 0, 1, 1, 2, 2, 3]))]
+    [[4, 5, 6, 7], [0, 1, 2, 3, 8]]
     """
-    splitter = ShuffleSplit if groups is None else GroupShuffleSplit
-    first, second = next(splitter(1, test_size=0.5, random_state=seed).split(np.empty((count, 1)), groups=groups))
-    return np.sort(first), np.sort(second)
+    images = np.empty((count, 1))
+    if groups is None:
+        first, second = next(ShuffleSplit(1, test_size=0.5, random_state=seed).split(images))
+        return np.sort(first), np.sort(second)
+    if (kinds := len(np.unique(groups))) < 4:
+        raise ValueError(f"{kinds} groups of images are too few: two to choose a layer on, two to score it on")
+    return next(GroupKFold(2).split(images, groups=groups))
 
 
 def principal_axes(
     features: Float[np.ndarray, "all_images features"], rows: Rows | slice = slice(None), *, block: int = 4096
 ) -> Float[np.ndarray, "images axes"]:
     """The features seen along their principal axes: a rotation, with no axis that varies left out.
+
+    A layer that answers the same to all images has none.
 
     Both regressions depend on distances and angles only, so their predictions stay the same, but an image has at most
     as many numbers as there are images. Features are read by blocks of columns, so they may lie in a file; ``rows``
@@ -150,12 +163,10 @@ def principal_axes(
         columns = features[:, first : first + block][rows].astype(np.float64)
         columns = columns - columns.mean(axis=0)
         products += columns @ columns.T
-    lengths, directions = np.linalg.eigh(products)
-    if not np.isfinite(lengths).all():
+    if not np.isfinite(products).all():
         raise ValueError("the features are not finite; the network's answers overflow")
-    kept = lengths > max(lengths[-1], 0) * 1e-12
-    if not kept.any():
-        raise ValueError(f"all {features.shape[1]} features are the same for all {count} images")
+    lengths, directions = np.linalg.eigh(products)
+    kept = lengths > max(lengths[-1], 0) * ROUNDING
     return (directions[:, kept] * np.sqrt(lengths[kept]))[:, ::-1]
 
 
@@ -171,6 +182,8 @@ def varying(responses: Float[np.ndarray, "images neurons"]) -> Bool[np.ndarray, 
 def _predict(
     regression: Regression, components: int, features: np.ndarray, responses: np.ndarray, test: np.ndarray
 ) -> np.ndarray:
+    if not (rank := _rank(features)):
+        return np.zeros((len(test), responses.shape[1]))
     if regression == "ridge":
         centred = features - features.mean(axis=0)
         scale = np.square(centred).sum() / min(features.shape)
@@ -181,7 +194,7 @@ def _predict(
                 f"{len(features)} training images are too few for {components} components; "
                 f"give more images, fewer folds or fewer components"
             )
-        model = PLSRegression(min(components, features.shape[1]), scale=False)
+        model = PLSRegression(min(components, rank), scale=False)
         with warnings.catch_warnings():
             # Nothing is left for further components where a layer explains the training images completely, and
             # directions that explain equally much are not told apart: neither changes how well it predicts.
@@ -193,8 +206,18 @@ def _predict(
     return model.predict(test).reshape(len(test), -1)
 
 
+def _rank(features: np.ndarray) -> int:
+    """How many directions the training images span; further components would be learned from rounding."""
+    centred = features - features.mean(axis=0)
+    short = centred if centred.shape[0] < centred.shape[1] else centred.T
+    lengths = np.linalg.eigvalsh(short @ short.T)
+    return int((lengths > lengths.max(initial=0) * ROUNDING).sum())
+
+
 def correlations(prediction: np.ndarray, responses: np.ndarray) -> np.ndarray:
     """Pearson r per neuron: 0 for a prediction that never varies, NaN for a neuron that never does."""
+    if len(responses) < 2:
+        return np.full(responses.shape[1], np.nan)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         r = pearsonr(prediction, responses, axis=0).statistic

@@ -1,6 +1,8 @@
 """Read datasets of images and responses: the open format, and published collections in the form they are passed on."""
 
 import re
+import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from sleepconv.brain.datasets import Dataset, Dissimilarities, LabelCounts, Reco
 from sleepconv.brain.netcdf import read_netcdf
 
 Arrays = Mapping[str, np.ndarray]
+REGIONS = ("V1", "V2", "V4", "IT")
 
 
 def read_folder(folder: Path | str) -> list[Dataset]:
@@ -43,15 +46,18 @@ def read_dataset(path: Path | str) -> list[Dataset]:
     if path.suffix == ".nc":
         return list(read_netcdf(path))
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with zipfile.ZipFile(path), np.load(path, allow_pickle=False) as archive:
             arrays = {key: archive[key] for key in archive.files}
-    except (ValueError, OSError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise
-        raise ValueError(f"{path} cannot be read as NumPy arrays ({error})") from None
+    except FileNotFoundError:
+        raise
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"{path} cannot be read as NumPy arrays: it is damaged or no .npz ({error})") from None
     for key, read in READERS.items():
-        if any(re.fullmatch(key, name) for name in arrays):
-            return read(path, arrays)
+        if key in arrays:
+            try:
+                return read(path, arrays)
+            except KeyError as error:
+                raise ValueError(f"{path} holds {', '.join(arrays)}, but no {error.args[0]}") from None
     raise ValueError(f"{path} holds {', '.join(arrays)}; expected responses, rdms or counts (docs/brain.md)")
 
 
@@ -100,12 +106,12 @@ def _responses(path: Path, arrays: Arrays) -> list[Dataset]:
 def _recording(path: Path, arrays: Arrays, responses: np.ndarray) -> Recording:
     names = {key: arrays[key].tolist() for key in ("image_names", "neuron_names") if key in arrays}
     name = str(arrays.get("name", path.stem))
-    return Recording(name, _region(path, arrays), _images(path, arrays), responses, arrays.get("groups"), **names)
+    return Recording(name, _region(path, arrays), arrays["images"], responses, arrays.get("groups"), **names)
 
 
 def _rdms(path: Path, arrays: Arrays) -> list[Dataset]:
     name = str(arrays.get("name", path.stem))
-    return [Dissimilarities(name, _region(path, arrays), _images(path, arrays), arrays["rdms"])]
+    return [Dissimilarities(name, _region(path, arrays), arrays["images"], arrays["rdms"])]
 
 
 def _ninety_two_objects(path: Path, arrays: Arrays) -> list[Dataset]:
@@ -126,16 +132,11 @@ def _counts(path: Path, arrays: Arrays) -> list[Dataset]:
     return [LabelCounts(str(arrays.get("name", path.stem)), arrays["counts"])]
 
 
-def _images(path: Path, arrays: Arrays) -> np.ndarray:
-    if "images" not in arrays:
-        raise ValueError(f"{path} holds {', '.join(arrays)}, but no images")
-    return arrays["images"]
-
-
 def _region(path: Path, arrays: Arrays) -> str:
     """What the file says, else what its name says."""
     if "region" in arrays:
-        return str(arrays["region"])
+        region = str(arrays["region"])
+        return region.upper() if region.upper() in REGIONS else region
     found = re.search(r"(?:^|[_-])(v1|v2|v4|it)(?:[_-]|$)", path.stem.lower())
     if not found:
         raise ValueError(f'{path} names no region; add region="V1" (V2, V4, IT), or name the file like mine_v1.npz')

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ def read(path: Path) -> Record:
     """Read one record, and say so if the file is none."""
     try:
         record = json.loads(path.read_text())
-        if isinstance(record["name"], str) and isinstance(record["scores"], list):
+        if all(isinstance(record[key], str) for key in ("name", "row", "kind")) and isinstance(record["scores"], list):
             return record
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError):
         pass
@@ -34,6 +35,15 @@ def read_all(paths: Iterable[Path | str]) -> list[Record]:
     if not files:
         raise FileNotFoundError(f"no record in {', '.join(map(str, paths))}; `sleepconv brain score` writes them")
     return [read(file) for file in files]
+
+
+def check_finite(entry: Record) -> None:
+    """Refuse an entry in which something is no number, before it can spoil a record."""
+    for key, value in entry.items():
+        if isinstance(value, dict):
+            check_finite(value)
+        elif isinstance(value, float) and not isfinite(value):
+            raise ValueError(f"{key} is {value}: there are too few images, or neurons that answer to too few of them")
 
 
 def rounded(value: Any) -> Any:

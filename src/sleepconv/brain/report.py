@@ -47,7 +47,9 @@ def _sheets(records: Sequence[Record]) -> list[Sheet]:
 
 
 def _not_scored(records: Sequence[Record]) -> list[str]:
-    return [f"Not scored: {line}" for line in table.missing(records)]
+    return [f"Not scored: {line}" for line in table.missing(records)] + [
+        f"Scored on other data than {records[0]['name']}: {line}" for line in table.on_other_data(records)
+    ]
 
 
 def as_json(records: Sequence[Record]) -> str:
@@ -59,7 +61,8 @@ def write(records: Sequence[Record], folder: StrPath) -> None:
     """Write ``table.md`` and, where matplotlib is installed, ``layers.png`` and ``layers.svg``."""
     folder = Path(folder)
     write_atomically(folder / "table.md", as_markdown(records) + "\n")
-    if importlib.util.find_spec("matplotlib"):
+    compared = any("layers" in entry for record in records for entry in record["scores"])
+    if compared and importlib.util.find_spec("matplotlib"):
         from sleepconv.brain.figure import draw
 
         draw(records, folder / "layers")

@@ -70,7 +70,8 @@ class _Session:
         for dataset in self.datasets:
             bar.set_postfix_str(f"{network.name}: {dataset.name}")
             try:
-                entries.append(self._entry(dataset, model, layers, network))
+                entries.append(entry := self._entry(dataset, model, layers, network))
+                records.check_finite(entry)
             except ValueError as error:
                 raise ValueError(f"{network.name} on {dataset.name}: {error}") from error
             bar.update()

@@ -17,7 +17,10 @@ def dissimilarity(features: Float[np.ndarray, "images features"]) -> Float[np.nd
     array([[0., 2.],
            [2., 0.]])
     """
-    distances = pdist(np.asarray(features, dtype=np.float64), "correlation")
+    rows = np.asarray(features, dtype=np.float64)
+    if not np.isfinite(rows).all():
+        raise ValueError("the features are not finite; the network's answers overflow")
+    distances = pdist(rows, "correlation")
     # An image that leaves a layer without any pattern has no correlation; it is then like no other.
     return squareform(np.nan_to_num(distances, nan=1.0))
 
@@ -67,6 +70,6 @@ def _mean_rank_correlation(model: Pairs, subjects: list[Pairs]) -> float:
 
 
 def _rank_correlation(first: Pairs, second: Pairs) -> float:
-    if first.max() == first.min():
+    if first.max() == first.min() or second.max() == second.min():
         return 0.0
     return float(spearmanr(first, second).statistic)

@@ -15,7 +15,8 @@ ROWS = ("conv", "LC", "ws(1)", "ws(10)", "ws(100)")
 NAMES = dict(zip(("convolutional", "local", "sleep_every_1", "sleep_every_10", "sleep_every_100"), ROWS, strict=True))
 PAPER = {NAMES[row]: {**areas, "mean": areas["average"]} for row, areas in BRAIN_SCORE.items()}
 NOTES = (
-    "Scores: V1, V2 and V4 (r / ceiling)², IT ρ / ceiling, behaviour κ / κ of two people; ± deviation over splits.",
+    "Scores: V1, V2 and V4 (r / ceiling)², IT ρ / ceiling, behaviour κ / κ of two people; ± deviation over splits, "
+    "both averaged over a row's seeds and datasets. The mean is over the columns that are there.",
     "In brackets: Table 3 of the paper, ImageNet-trained networks on the Brain-Score benchmarks of 2021.",
     "Bold: the best trained network. The ceiling is that of r, ρ and κ.",
 )
@@ -76,7 +77,7 @@ def behaviour_sheet(records: Sequence[Record]) -> Sheet:
     lines = []
     for record in _sorted(records):
         for entry in record["scores"]:
-            if entry["region"] == "behaviour" and entry["score"] is not None:
+            if entry["method"] == "error consistency" and entry["score"] is not None:
                 pairs = [(entry[name], entry[f"people_{name}"]) for name in AGREEMENT]
                 values = [f"{_number(ours)} ({_number(people)})" for ours, people in pairs]
                 lines.append([_name(record["row"], record["kind"]), f"{100 * entry['accuracy']:.1f} %", *values])
@@ -94,6 +95,12 @@ def missing(records: Sequence[Record]) -> list[str]:
         for entry in record["scores"]
         if "missing" in entry and record["kind"] != "pixels"
     ]
+
+
+def on_other_data(records: Sequence[Record]) -> list[str]:
+    """The records that do not have the datasets and settings of the first."""
+    known = [({entry["dataset"] for entry in record["scores"]}, record.get("settings")) for record in records]
+    return [record["name"] for record, data in zip(records, known, strict=True) if data != known[0]]
 
 
 def table_rows(records: Sequence[Record]) -> dict[tuple[str, str], Cells]:
@@ -159,8 +166,7 @@ def _cells(members: Sequence[Record]) -> Cells:
 
 
 def _mean(cells: Sequence[Cell]) -> Cell:
-    errors = np.array([cell.error for cell in cells])
-    return Cell(float(np.mean([cell.score for cell in cells])), float(np.sqrt(np.square(errors).sum()) / len(cells)))
+    return Cell(float(np.mean([cell.score for cell in cells])), float(np.mean([cell.error for cell in cells])))
 
 
 def _cell(cell: Cell | None, paper: float | None, best: float | None, kind: str) -> str:

@@ -1,6 +1,7 @@
 """`sleepconv brain`."""
 
 import argparse
+import sys
 
 from sleepconv.cli.verbs import Verbs
 
@@ -57,8 +58,10 @@ def _add_table(actions: Verbs) -> None:
 
 def _score(options: argparse.Namespace) -> int:
     from sleepconv.brain import report
+    from sleepconv.brain.candidates import without_weights
+    from sleepconv.brain.records import read_all
 
-    records = report.score_runs(
+    report.score_runs(
         options.runs,
         options.data,
         options.out,
@@ -67,7 +70,10 @@ def _score(options: argparse.Namespace) -> int:
         layers=options.layers,
         data_dir=options.data_dir,
     )
+    records = read_all([options.out])
     report.write(records, options.out)
+    for path in without_weights(options.runs):
+        print(f"sleepconv: {path} left out: it is not finished, or has no weights", file=sys.stderr)
     print(report.as_json(records) if options.json else report.as_text(records))
     return 0
 
