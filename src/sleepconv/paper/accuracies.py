@@ -11,6 +11,10 @@ from sleepconv.recipes.records import Record, Records
 # The table of the means that belongs to a table of max − min, and the other way round.
 MEANS = {7: 4, 8: 1, 9: 6}
 SPREADS = {4: 7, 1: 8, 5: 8, 6: 9}
+ROWS = (
+    "conv: convolutional; LC: locally connected; n reps: n translations of each image in a batch; ws(n): a sleep every "
+    "n steps. Diff: to conv."
+)
 CAPTIONS = {
     1: "padding 4",
     2: "half-width ResNet18",
@@ -73,7 +77,9 @@ def _sheet(
     runs = f"{SEEDS[table]} run{'s' * (SEEDS[table] > 1)}"
     at = "no records, only the paper's numbers" if scale is None else f"scale {scale:g}"
     cells = [[row["row"], number(len(row["seeds"]) or None, "d"), *[number(row[key]) for key in keys]] for row in rows]
-    notes = [f"Accuracy in percent. Paper: {runs} at scale 1. Ours: mean over the seeds, at {at}."] if scale else []
+    notes = (
+        [f"Accuracy in percent. Paper: {runs} at scale 1. Ours: mean over the seeds, at {at}.", ROWS] if scale else []
+    )
     return Sheet(f"Table {table}, {dataset}, {CAPTIONS[table]}: {at}", columns, cells, notes)
 
 
