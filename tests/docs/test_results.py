@@ -1,0 +1,48 @@
+"""What the pages say of results is what the records in results/ say."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+from matplotlib.testing.compare import compare_images
+
+from sleepconv.cli import main
+from sleepconv.training import find_runs
+from sleepconv.training.folder import ENVIRONMENT, METRICS, RECIPE, SUMMARY
+
+ROOT = Path(__file__).parents[2]
+REBUILD = runpy.run_path(str(ROOT / "docs/tools/rebuild.py"))
+
+
+@pytest.mark.parametrize("page", REBUILD["PAGES"])
+def test_every_table_is_what_its_command_prints_from_the_records(page):
+    text = (ROOT / page).read_text()
+    assert REBUILD["BLOCK"].search(text)
+    assert REBUILD["rebuilt"](text) == text
+
+
+def test_a_number_that_no_record_has_is_replaced():
+    block = "<!-- sleepconv table 1 --dataset cifar10 --runs results --format markdown -->\nforged\n<!-- end -->"
+    made = REBUILD["rebuilt"](block)
+    assert "forged" not in made
+    assert "| conv |" in made
+
+
+def test_a_command_that_fails_is_an_error_and_not_an_empty_table():
+    with pytest.raises(RuntimeError, match="exit code 1"):
+        REBUILD["rebuilt"]("<!-- sleepconv table 99 -->\n<!-- end -->")
+
+
+def test_figure_6_is_drawn_from_the_records(tmp_path):
+    assert main(["figure", "6", "--runs", str(ROOT / "results"), "--out", str(tmp_path)]) == 0
+    shown = ROOT / "docs/pictures/figure-6.png"
+    assert compare_images(str(shown), str(tmp_path / "figure-6.png"), tol=5) is None
+
+
+def test_records_are_finished_runs_with_nothing_but_what_tables_need():
+    runs = find_runs(ROOT / "results")
+    assert runs
+    for run in runs:
+        assert run.summary() is not None, run.path
+        assert {file.name for file in run.path.iterdir()} == {RECIPE, METRICS, ENVIRONMENT, SUMMARY}, run.path
+        assert run.path.parent.name == run.recipe().name
