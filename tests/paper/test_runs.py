@@ -11,9 +11,9 @@ REPORTS = [
     {"kind": "snr", "step": 2, "when": "awake", "layers": {"a": 1.0, "b": 1.0}},
     {"kind": "snr", "step": 4, "when": "awake", "layers": {"a": 1.0, "b": "inf", "c": 2.718281828}},
     {"kind": "snr", "step": 4, "when": "asleep", "layers": {"a": "inf", "b": "inf", "c": 3.0}},
-    {"kind": "epoch", "epoch": 1, "step": 4, "seconds": 9.0, "sleep_seconds": 1.0},
+    {"kind": "epoch", "epoch": 1, "step": 4, "top1": 60.0, "seconds": 9.0, "sleep_seconds": 1.0},
     {"kind": "evaluation", "epoch": 1, "step": 4, "top1": 40.0, "seconds": 2.0},
-    {"kind": "epoch", "epoch": 2, "step": 8, "seconds": 11.0, "cpu_seconds": 21.0, "sleep_seconds": 4.0},
+    {"kind": "epoch", "epoch": 2, "step": 8, "top1": 70.0, "seconds": 11.0, "cpu_seconds": 21.0, "sleep_seconds": 4.0},
     {"kind": "evaluation", "epoch": 2, "step": 8, "top1": 50.0, "seconds": 2.0},
 ]
 
@@ -27,7 +27,7 @@ def with_reports(path: Path) -> Path:
 def test_says_what_a_run_reached_and_what_it_took(record, tmp_path):
     with_reports(record("cifar10_sleep_every_10", top1=50.0, scale=0.01))
     (entry,) = overview(find_runs(tmp_path))
-    assert entry["top1"] == 50.0
+    assert (entry["top1"], entry["train_top1"]) == (50.0, 70.0)
     assert (entry["seconds_per_epoch"], entry["cpu_seconds_per_epoch"], entry["seconds"]) == (12.0, 21.0, 24.0)
     assert entry["asleep"] == 0.25
     assert entry["negative_log_snr_awake"] == pytest.approx(-1.0)
@@ -43,7 +43,7 @@ def test_a_run_that_is_under_way_says_how_far_it_is(record, tmp_path):
 def test_a_run_without_reports_shows_dashes(record, tmp_path):
     (record("cifar10_local", top1=50.0, scale=0.1) / "summary.json").unlink()
     (cells,) = as_sheet(overview(find_runs(tmp_path))).rows
-    assert cells == ["cifar10_local", "0.1", "0", "0 of 20", *"–––", "–", "0 s", "–", "–"]
+    assert cells == ["cifar10_local", "0.1", "0", "0 of 20", *"–––––", "0 s", "–", "–"]
 
 
 def test_rates_that_are_not_the_recipes_are_named(record, tmp_path):
@@ -66,7 +66,7 @@ def test_runs_stand_in_the_order_of_the_recipes_and_seeds(record, tmp_path):
 def test_the_verb_prints_for_people_and_for_scripts(record, tmp_path, capsys):
     with_reports(record("cifar10_local", top1=50.0))
     assert main(["runs", str(tmp_path), "--format", "markdown"]) == 0
-    assert "| cifar10_local | 1 | 0 | 200 | 50.0 |" in capsys.readouterr().out
+    assert "| cifar10_local | 1 | 0 | 200 | 50.0 | 70.0 |" in capsys.readouterr().out
     assert main(["runs", str(tmp_path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["name"] == "cifar10_local"
 

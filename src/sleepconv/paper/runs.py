@@ -14,7 +14,8 @@ from sleepconv.recipes.records import FREE
 from sleepconv.training import Run, RunFolder
 
 NOTES = (
-    "top-1: in percent, after the last epoch so far, on the test set, or on the validation split where it says so.",
+    "top-1: in percent, after the last epoch so far, on the test set, or on the validation split where it says so; "
+    "in training: on the images of that epoch, while it learned.",
     "s / epoch: training and evaluation, the median over epochs. CPU s: time of all cores in training, which does not "
     "grow with what else the machine does. asleep: part of the training time. total: all epochs and evaluations.",
     "−log SNR: the median over layers at the last measurement, awake and right after sleep; "
@@ -30,7 +31,7 @@ def overview(folders: Iterable[RunFolder]) -> list[dict[str, Any]]:
 
 def as_sheet(entries: Sequence[dict[str, Any]]) -> Sheet:
     """The overview as a table."""
-    columns = ["run", "scale", "seed", "epochs", "top-1", "s / epoch", "CPU s", "asleep", "total"]
+    columns = ["run", "scale", "seed", "epochs", "top-1", "in training", "s / epoch", "CPU s", "asleep", "total"]
     return Sheet(
         f"{len(entries)} run{'s' * (len(entries) != 1)}",
         [*columns, "−log SNR awake", "after sleep"],
@@ -56,6 +57,7 @@ def _entry(folder: RunFolder) -> dict[str, Any]:
         "epochs": run.scaled_epochs,
         "finished": folder.summary() is not None,
         "top1": evaluations[-1]["top1"] if evaluations else None,
+        "train_top1": epochs[-1]["top1"] if epochs else None,
         "seconds_per_epoch": median(times) if times else None,
         "cpu_seconds_per_epoch": median(cpu) if cpu else None,
         "asleep": sum(epoch["sleep_seconds"] for epoch in epochs) / trained if run.sleep_every and trained else None,
@@ -99,6 +101,7 @@ def _cells(entry: dict[str, Any]) -> list[str]:
         str(entry["seed"]),
         str(epochs) if entry["finished"] else f"{done} of {epochs}",
         top1,
+        number(entry["train_top1"]),
         number(entry["seconds_per_epoch"], ".0f"),
         number(entry["cpu_seconds_per_epoch"], ".0f"),
         number(None) if entry["asleep"] is None else f"{100 * entry['asleep']:.1f} %",
