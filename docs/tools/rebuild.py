@@ -18,7 +18,7 @@ from pathlib import Path
 from sleepconv.cli import main
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/results.md")
+PAGES = ("README.md", "docs/results.md", "docs/brain.md")
 BLOCK = re.compile(r"(<!-- (sleepconv [^\n]*) -->\n).*?(<!-- end -->)", re.S)
 
 

@@ -39,6 +39,12 @@ def test_figure_6_is_drawn_from_the_records(tmp_path):
     assert compare_images(str(shown), str(tmp_path / "figure-6.png"), tol=5) is None
 
 
+def test_the_layers_fit_to_the_brain_are_drawn_from_the_records(tmp_path):
+    assert main(["brain", "table", str(ROOT / "results/brain"), "--out", str(tmp_path)]) == 0
+    shown = ROOT / "docs/pictures/brain-layers.png"
+    assert compare_images(str(shown), str(tmp_path / "layers.png"), tol=5) is None
+
+
 def test_records_are_finished_runs_with_nothing_but_what_tables_need():
     runs = find_runs(ROOT / "results")
     assert runs
