@@ -32,7 +32,7 @@ def test_an_assembly_becomes_one_recording_per_region_with_its_repeats(tmp_path)
     np.testing.assert_allclose(v4.responses[0], VALUES.mean(axis=2)[[1, 3, 4]][:, [0, 2]].T, rtol=1e-6)
     np.testing.assert_allclose(v4.mean_responses()[1], VALUES.mean(axis=2)[[0, 2]][:, [0, 2]].mean(axis=0), rtol=1e-6)
     assert np.isnan(v4.responses[1, :, 2]).all()
-    assert v4.groups.tolist() == [8, 7]
+    assert v4.groups.tolist() == [1, 0]
     assert v4.images[:, 0, 0, 0].tolist() == [10, 20]
 
 
