@@ -1,12 +1,10 @@
-"""Tables and pictures in prose, made again from the records in results/: ``python docs/tools/rebuild.py``.
+"""Tables in prose, made again from the records in results/: ``python docs/tools/rebuild.py``.
 
 A block of a page begins with the command that prints it, hidden from readers, and ends with a mark::
 
     <!-- sleepconv table 1 --dataset cifar10 --runs results --format markdown -->
     ...
     <!-- end -->
-
-A command that draws leaves its picture in docs/pictures; what it prints, the path, is no part of the page.
 """
 
 import re

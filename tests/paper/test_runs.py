@@ -89,6 +89,19 @@ def test_keep_copies_records_without_weights_and_leaves_unfinished_runs(record, 
     assert main(command) == 0
 
 
+def test_keep_of_nothing_is_an_error(tmp_path, capsys):
+    assert main(["keep", str(tmp_path), "--into", str(tmp_path / "kept")]) == 1
+    assert "there is no run in" in capsys.readouterr().err
+
+
+def test_neurons_whose_mean_is_zero_are_infinitely_far_apart_in_valid_json(record, tmp_path, capsys):
+    RunFolder(record("cifar10_local", top1=50.0)).append(
+        {"kind": "snr", "step": 2, "when": "awake", "layers": {"a": 0.0}}
+    )
+    assert main(["runs", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["negative_log_snr_awake"] == "inf"
+
+
 def test_keep_does_not_overwrite_another_run(record, tmp_path, capsys):
     with_reports(record("cifar10_local", top1=50.0))
     with_reports(record("cifar10_local", top1=60.0, runs="others"))

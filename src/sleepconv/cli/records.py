@@ -113,6 +113,8 @@ def add_keep(verbs: Verbs) -> None:
 
 def _keep(options: argparse.Namespace) -> int:
     runs = _whole_runs(_existing(options.runs) or [])
+    if not runs:
+        raise FileNotFoundError(f"there is no run in {', '.join(options.runs)}: a run is a folder with a recipe.json")
     finished = [folder for folder in runs if folder.summary() is not None]
     for folder in finished:
         print(folder.copy_records(options.into))

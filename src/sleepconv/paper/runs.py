@@ -2,15 +2,15 @@
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from math import isinf
 from statistics import median
 from typing import Any
 
 from sleepconv.paper.rendering import Sheet, number
 from sleepconv.paper.sawtooth import AGREEMENT, negative_log
-from sleepconv.recipes import RECIPES, recipe
+from sleepconv.recipes import RECIPES
 from sleepconv.recipes.cost import readable
-from sleepconv.recipes.records import FREE
+from sleepconv.recipes.records import changes
 from sleepconv.training import Run, RunFolder
 
 NOTES = (
@@ -68,20 +68,18 @@ def _entry(folder: RunFolder) -> dict[str, Any]:
 
 def _changed(run: Run) -> dict[str, Any]:
     """What the run has otherwise than the recipe of its name."""
-    if run.name not in RECIPES:
-        return {}
-    expected, have = asdict(recipe(run.name)), asdict(run)
-    return {key: have[key] for key in expected if have[key] != expected[key] and key not in (*FREE, "tuning")}
+    known = changes(run) if run.name in RECIPES else {}
+    return {key: have for key, (have, _) in known.items() if key != "tuning"}
 
 
 def _last_snr(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The median over layers of −log SNR, last measured awake and asleep; "-inf" where neurons agree."""
+    """The median over layers of −log SNR, last measured awake and asleep; infinities are strings, as JSON has none."""
     last = {report["when"]: report["layers"] for report in reports if report["kind"] == "snr"}
     found = {}
     for when in ("awake", "asleep"):
         values = [negative_log(float(snr)) for snr in last.get(when, {}).values()]
         middle = median(values) if values else None
-        found[f"negative_log_snr_{when}"] = "-inf" if middle == float("-inf") else middle
+        found[f"negative_log_snr_{when}"] = str(middle) if middle is not None and isinf(middle) else middle
     return found
 
 
@@ -111,4 +109,4 @@ def _cells(entry: dict[str, Any]) -> list[str]:
 
 
 def _snr(value: float | str | None) -> str:
-    return AGREEMENT if isinstance(value, str) else number(value)
+    return {"-inf": AGREEMENT, "inf": "∞"}[value] if isinstance(value, str) else number(value)

@@ -64,11 +64,19 @@ def read_records(paths: Iterable[str | os.PathLike[str]], names: Collection[str]
     return Records(list(found.values()), left_out)
 
 
+def changes(run: Run) -> dict[str, tuple[Any, Any]]:
+    """What a run has otherwise than the recipe of its name, though it is not free: its value, and the recipe's.
+
+    >>> changes(recipe("cifar10_local", seed=3, learning_rate=0.5))
+    {'learning_rate': (0.5, 0.001)}
+    """
+    have, expected = asdict(run), asdict(recipe(run.name))
+    return {key: (have[key], expected[key]) for key in have if key not in FREE and have[key] != expected[key]}
+
+
 def _checked(run: Run, folder: RunFolder) -> Record:
-    expected, have = (asdict(each) for each in (recipe(run.name), run))
-    fixed = [key for key in expected if key not in FREE]
-    differences = [f"{key}={have[key]!r}, not {expected[key]!r}" for key in fixed if have[key] != expected[key]]
-    if differences:
+    if changed := changes(run):
+        differences = [f"{key}={have!r}, not {expected!r}" for key, (have, expected) in changed.items()]
         raise ValueError(f"it is not {run.name}: {'; '.join(differences)}")
     summary = folder.summary()
     if summary is None:
