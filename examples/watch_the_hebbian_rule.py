@@ -1,6 +1,6 @@
 """Watch Eq. 4 of the paper: filters of one grid, pulled together by anti-Hebbian learning; writes an animated GIF.
 
-``python watch_the_hebbian_rule.py [hebbian.gif]`` takes seconds; it needs Pillow (``pip install 'sleepconv[data]'``).
+``python watch_the_hebbian_rule.py [hebbian.gif]`` takes seconds; it needs Pillow (``pip install '.[data]'``).
 """
 
 import sys

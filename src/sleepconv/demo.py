@@ -54,7 +54,11 @@ percent by the column of the digit's left edge (mean of {runs}):</p>"""
 
 @dataclass(frozen=True)
 class Demo:
-    """What the demo measured, and the files that it wrote."""
+    """What the demo measured, and the files that it wrote.
+
+    >>> Demo({}, seeds=3, report=Path("report.html"), pictures=[]).as_dict()  # nothing measured yet
+    {}
+    """
 
     fields: dict[str, VisualField]
     seeds: int
@@ -85,6 +89,9 @@ def run_demo(
         seeds: how many networks of each kind.
         scale: the fraction of the epochs to train.
         say: is told how far it is.
+
+    >>> with tempfile.TemporaryDirectory() as out:  # doctest: +SKIP
+    ...     print(run_demo(out, say=print).table())
     """
     if seeds < 1:
         raise ValueError(f"seeds is the number of networks of each kind, 1 or more, not {seeds}")
@@ -124,7 +131,11 @@ def demo_run(network: str, *, seed: int = 0, scale: float = 1.0) -> Run:
 
 
 def left_task() -> Task:
-    """Digits for training in the left part of the visual field only, and for evaluation in its middle."""
+    """Digits for training in the left part of the visual field only, and for evaluation in its middle.
+
+    >>> left_task().input_size
+    (1, 12, 24)
+    """
     left, middle = on_visual_field(columns=SEEN_COLUMNS), on_visual_field(rows=[2], columns=[2])
     return replace(
         load_task("digits"),
@@ -134,7 +145,12 @@ def left_task() -> Task:
 
 
 def part_rows(fields: dict[str, VisualField]) -> list[list[str]]:
-    """A row of texts for each network: its mean accuracy in each part of the visual field."""
+    """A row of texts for each network: its mean accuracy in each part of the visual field.
+
+    >>> everywhere = VisualField([0, 1], list(range(17)), [[90.0] * 17] * 2, images=360)
+    >>> part_rows({"convolutional": everywhere})
+    [['convolutional', '90', '90', '90']]
+    """
     rows = []
     for network, field in fields.items():
         columns = field.by_column()
@@ -143,7 +159,13 @@ def part_rows(fields: dict[str, VisualField]) -> list[list[str]]:
 
 
 def draw_maps(fields: dict[str, VisualField], out: Path) -> list[Path]:
-    """Draw the maps below each other as ``out/accuracy-maps.png`` and ``.svg``."""
+    """Draw the maps below each other as ``out/accuracy-maps.png`` and ``.svg``.
+
+    >>> field = VisualField([0, 1], list(range(17)), [[90.0] * 17] * 2, images=360)
+    >>> with tempfile.TemporaryDirectory() as out:
+    ...     [path.name for path in draw_maps({"convolutional": field, "local": field}, Path(out))]
+    ['accuracy-maps.png', 'accuracy-maps.svg']
+    """
     pyplot = load_pyplot()
     with pyplot.rc_context(STYLE):
         figure, axes = pyplot.subplots(len(fields), 1, figsize=(6.6, 6.9), layout="constrained")

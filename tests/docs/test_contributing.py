@@ -1,11 +1,15 @@
 """What CONTRIBUTING says is so."""
 
+import doctest
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import sleepconv
+from sleepconv.training.network import RULES
+from sleepconv.training.run import SleepRule
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
@@ -27,6 +31,17 @@ def test_the_worked_examples_own_test_passes(example):
 def test_the_worked_example_refuses_what_cannot_work(example):
     with pytest.raises(ValueError, match="fraction is above 0"):
         example["Nap"](fraction=0)
+
+
+def test_the_worked_examples_docstring_has_an_example_that_runs(example):
+    finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner()
+    [found] = finder.find(example["Nap"], "Nap", module=False, globs=dict(example))
+    assert runner.run(found) == (0, 4)
+
+
+def test_a_rule_that_was_named_in_the_two_places_can_be_asked_for():
+    assert list(RULES) == list(get_args(SleepRule))
+    assert re.findall(r"`training\.(run\.SleepRule|network\.RULES)`", TEXT) == ["run.SleepRule", "network.RULES"]
 
 
 def test_every_folder_of_the_package_is_on_the_page():

@@ -6,15 +6,18 @@ import inspect
 import pytest
 
 PACKAGES = ["functional", "nn", "sleep", "models", "data", "training", "recipes", "sweep", "kernels", "brain", "report"]
+SIMULATION = [f"simulation.{name}" for name in ("theory", "circuit", "convergence", "noise", "records")]
+MODULES = [*SIMULATION, "sleep.lightning", "testing", "demo"]
 
 
 def public_names():
-    for package in PACKAGES:
-        module = importlib.import_module(f"sleepconv.{package}")
-        for name in module.__all__:
+    for place in PACKAGES + MODULES:
+        module = importlib.import_module(f"sleepconv.{place}")
+        own = [name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
+        for name in getattr(module, "__all__", [name for name in own if not name.startswith("_")]):
             value = getattr(module, name)
             if inspect.isclass(value) or inspect.isfunction(value):
-                yield f"{package}.{name}", value
+                yield f"{place}.{name}", value
 
 
 @pytest.mark.parametrize(

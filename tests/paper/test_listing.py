@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -47,6 +48,13 @@ def test_time_comes_from_records_of_this_machine_but_not_of_another(record, tmp_
     convolutional, local, *_ = overview(read_records([tmp_path]), "cifar10", speed=1e9)
     assert convolutional["estimate"] == {"seconds": 600.0, "from": "records"}
     assert local["estimate"]["from"] == "probe"
+
+
+def test_a_recipe_on_a_dataset_whose_work_is_not_known_has_no_estimate(monkeypatch):
+    monkeypatch.setitem(RECIPES, "mine", lambda: replace(recipe("cifar10_local"), dataset="fashion-mnist"))
+    entries = overview(NOTHING, "fashion-mnist", speed=1e9)
+    assert entries[0]["estimate"] is None
+    assert as_text(entries).splitlines()[2].split() == ["cifar10_local", "80.9", "–", "–", "–"]
 
 
 def test_repetitions_cost_that_many_times_the_images():

@@ -6,7 +6,7 @@ from typing import Any
 from sleepconv.paper.expected import ACCURACY, Accuracy
 from sleepconv.paper.rendering import MISSING, Sheet, number
 from sleepconv.recipes import RECIPES, about, recipe, table_rows
-from sleepconv.recipes.cost import probe, readable, seconds_per_epoch
+from sleepconv.recipes.cost import WORK, probe, readable, seconds_per_epoch
 from sleepconv.recipes.records import Record, Records
 from sleepconv.training import Run
 from sleepconv.training.environment import describe
@@ -67,7 +67,7 @@ def as_text(entries: list[dict[str, Any]]) -> str:
         [
             entry["name"],
             *[number((entry["paper"] or {}).get(key)) for key in ("top1", "top5")],
-            readable(entry["estimate"]["seconds"]),
+            MISSING if entry["estimate"] is None else readable(entry["estimate"]["seconds"]),
             "; ".join(f"scale {s}: seed {', '.join(map(str, seeds))}" for s, seeds in entry["records"].items())
             or MISSING,
         ]
@@ -80,16 +80,18 @@ def as_text(entries: list[dict[str, Any]]) -> str:
         "sleepconv train RECIPE --scale 0.1 runs one, sleepconv sweep RECIPE --seeds 5 several; "
         f"grid searches: sleepconv sweep RECIPE_grid, for instance {entries[0]['name']}_grid",
     ]
-    return Sheet(f"{len(entries)} recipes", columns, rows, notes).text()
+    return Sheet(f"{len(entries)} recipe{'s' * (len(entries) != 1)}", columns, rows, notes).text()
 
 
-def _estimate(run: Run, records: list[Record], here: dict[str, Any], speed: float) -> dict[str, Any]:
-    """From records of this machine if there are any."""
+def _estimate(run: Run, records: list[Record], here: dict[str, Any], speed: float) -> dict[str, Any] | None:
+    """From records of this machine if there are any; None for a dataset whose work is not known."""
     measured = [
         record.summary["seconds_per_epoch"]
         for record in records
         if all(record.environment.get(key) == here[key] for key in MACHINE)
     ]
+    if not measured and run.dataset not in WORK:
+        return None
     per_epoch = median(measured) if measured else seconds_per_epoch(run, speed)
     return {"seconds": per_epoch * run.epochs, "from": "records" if measured else "probe"}
 

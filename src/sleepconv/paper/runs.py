@@ -7,11 +7,12 @@ from statistics import median
 from typing import Any
 
 from sleepconv.paper.rendering import Sheet, number
-from sleepconv.paper.sawtooth import AGREEMENT, negative_log
+from sleepconv.paper.sawtooth import AGREEMENT
 from sleepconv.recipes import RECIPES
 from sleepconv.recipes.cost import readable
 from sleepconv.recipes.records import changes
 from sleepconv.training import Run, RunFolder
+from sleepconv.training.progress import log_noise
 
 NOTES = (
     "top-1: in percent, after the last epoch so far, on the test set, or on the validation split where it says so; "
@@ -19,7 +20,7 @@ NOTES = (
     "s / epoch: training and evaluation, the median over epochs. CPU s: time of all cores in training, which does not "
     "grow with what else the machine does. asleep: part of the training time. total: all epochs and evaluations.",
     "−log SNR: the median over layers at the last measurement, awake and right after sleep; "
-    f"{AGREEMENT}: all neurons of a grid agree.",
+    f"{AGREEMENT}: neurons agree exactly, after sleep in all weights, awake in at least one (Eq. 6 then is infinite).",
 )
 
 
@@ -77,8 +78,7 @@ def _last_snr(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
     last = {report["when"]: report["layers"] for report in reports if report["kind"] == "snr"}
     found = {}
     for when in ("awake", "asleep"):
-        values = [negative_log(float(snr)) for snr in last.get(when, {}).values()]
-        middle = median(values) if values else None
+        middle = log_noise(last[when]) if last.get(when) else None
         found[f"negative_log_snr_{when}"] = str(middle) if middle is not None and isinf(middle) else middle
     return found
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from math import inf, isfinite, log, nan
+from math import inf, isfinite, nan
 from typing import TYPE_CHECKING, Any
+
+from sleepconv.training.progress import negative_log
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,15 +55,6 @@ def before_sleep(metrics: Iterable[dict[str, Any]]) -> dict[str, Curve]:
     lines = [line for line in metrics if line["kind"] == "snr"]
     slept = {line["step"] for line in lines if line["when"] == "asleep"}
     return sawtooth(line for line in lines if line["when"] == "awake" and line["step"] in slept)
-
-
-def negative_log(snr: float) -> float:
-    """−log SNR: −inf for neurons that agree, inf for a mean of zero.
-
-    >>> negative_log(float("inf")), negative_log(0.0)
-    (-inf, inf)
-    """
-    return -log(snr) if snr > 0 else inf
 
 
 def draw_sawtooth(axes: Axes, curves: dict[str, Curve], *, floor: float, marker: str = "") -> None:

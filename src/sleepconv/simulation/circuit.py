@@ -92,6 +92,9 @@ class CircuitState:
     """What a circuit carries from one presentation to the next, for many grids and channels at once.
 
     The weights are ``initial + displacement``; ``above_bias`` is rᵢ − b.
+
+    >>> CircuitState.at_rest(torch.ones(1, 2, 1, 3)).above_bias.flatten()
+    tensor([0., 0.])
     """
 
     initial: Float[Tensor, "grids neurons channels inputs"]
@@ -119,6 +122,11 @@ class PresentationMaps:
     ``motion`` takes the numbers (r − b, r_inh, D·x, V·x, w^init·x) to (r − b, r_inh, how far D moves along x,
     how far V moves along x): its first matrix holds for each neuron's differences from the mean, its second
     for the means. ``carry`` says how D and V mix apart from that.
+
+    >>> norms, still, decay = torch.ones(7, 1), torch.zeros(7, 150), torch.zeros(1)  # seven presentations to one grid
+    >>> maps = presentation_maps(norms, still, decay=decay, constants=CircuitConstants())
+    >>> maps.motion.shape, maps[0].motion.shape
+    (torch.Size([7, 1, 2, 4, 5]), torch.Size([1, 2, 4, 5]))
     """
 
     motion: Float[Tensor, "*presentations grids 2 4 5"]

@@ -33,6 +33,10 @@ class Convergence:
         steps: how many inputs are shown.
         inhibition: α; none means perfect inhibition, of which only the Hebbian rule is capable.
         input_mean: inputs are drawn from N(input_mean, 1); weights always from N(1, 1).
+
+    >>> setup = Convergence("circuit", steps=10_000, inhibition=10.0)
+    >>> setup.recorded_steps[-1], setup.samples > 600
+    (10000, True)
     """
 
     rule: str
@@ -83,7 +87,12 @@ class Convergence:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute on one thread: such small tensors gain nothing from more, and lose much on a busy machine."""
+    """Compute on one thread: such small tensors gain nothing from more, and lose much on a busy machine.
+
+    >>> with one_thread():
+    ...     torch.get_num_threads()
+    1
+    """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -25,6 +25,10 @@ class NoisyConvergence:
         decay: γ.
         rate: c.
         delay: steps by which the rates are further down the 1/t course when learning begins.
+
+    >>> NoisyConvergence(decay=0.1)
+    Traceback (most recent call last):
+    ValueError: rate·decay is 0.2; errors fall as 1/t only if it exceeds 1
     """
 
     steps: int = 100_000

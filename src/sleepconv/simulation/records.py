@@ -25,7 +25,10 @@ SETUPS: dict[str, Setup] = {
 
 
 def load_or_simulate(name: str, folder: Path, *, seed: int = 0) -> dict[str, Any]:
-    """Return the record ``folder/name.json``; simulate and write it unless it has this seed and setup."""
+    """Return the record ``folder/name.json``; simulate and write it unless it has this seed and setup.
+
+    >>> record = load_or_simulate("hebbian", Path("figures"))  # doctest: +SKIP
+    """
     path, setup = folder / f"{name}.json", replace(SETUPS[name], seed=seed)
     if path.exists():
         record = read(path)
@@ -39,14 +42,26 @@ def load_or_simulate(name: str, folder: Path, *, seed: int = 0) -> dict[str, Any
 
 
 def simulate(setup: Setup, *, title: str = "simulation") -> dict[str, Any]:
-    """Run a simulation under a progress bar; the record holds its setup and its curves."""
+    """Run a simulation under a progress bar; the record holds its setup and its curves.
+
+    >>> record = simulate(Convergence("hebbian", steps=3, kernel_sizes=(1,), decays=(0.1,), runs=1, neurons=2))
+    >>> record["setup"]["steps"], record["curves"][0]["steps"]
+    (3, [0, 1, 2, 3])
+    """
     with tqdm(total=setup.samples, desc=title, unit=" samples", leave=False, disable=None) as bar:
         curves = setup.curves(advance=bar.update)
     return {"setup": _plain(asdict(setup)), "curves": curves}
 
 
 def write(path: Path, record: dict[str, Any]) -> None:
-    """Write a record whole or not at all; numbers that JSON lacks become "inf", "-inf" or "nan"."""
+    """Write a record whole or not at all; numbers that JSON lacks become "inf", "-inf" or "nan".
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     write(Path(folder) / "mine.json", {"setup": {}, "curves": [{"steps": [0], "floor": math.inf}]})
+    ...     read(Path(folder) / "mine.json")["curves"]
+    [{'steps': [0], 'floor': 'inf'}]
+    """
     partial = path.with_suffix(f".partial-{os.getpid()}")
     try:
         partial.write_text(json.dumps(_plain(record), allow_nan=False) + "\n")
@@ -56,7 +71,14 @@ def write(path: Path, record: dict[str, Any]) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read a record, and say so if the file is none."""
+    """Read a record, and say so if the file is none.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     write(Path(folder) / "mine.json", {"setup": {"steps": 3}, "curves": []})
+    ...     read(Path(folder) / "mine.json")["setup"]
+    {'steps': 3}
+    """
     try:
         record = json.loads(path.read_text())
         if isinstance(record["setup"], dict) and isinstance(record["curves"], list):

@@ -7,10 +7,10 @@ weights as they were.
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from sleepconv.functional.sharing import neurons_per_grid
 from sleepconv.simulation.circuit import CircuitConstants
@@ -18,59 +18,14 @@ from sleepconv.sleep.circuit import paper_circuit_rate, run_circuit
 from sleepconv.sleep.distributed import check_placements, share_
 from sleepconv.sleep.hebbian import LayerReport, Rate, Settings, sleep_alone, sleep_layer_by_layer
 from sleepconv.sleep.interrupts import undisturbed
-from sleepconv.sleep.layers import Border, check_border, sharing_grids, sleeping_layers
+from sleepconv.sleep.layers import Border, check_border, sharing_grids
 from sleepconv.sleep.patterns import KINDS, network_period
 from sleepconv.sleep.pools import LayerPools
-
-
-class Rule(Protocol):
-    """What ``Sleep`` asks of a rule.
-
-    >>> class Forget:
-    ...     def sleep_(self, layers, model):
-    ...         for layer in layers.values():
-    ...             nn.init.zeros_(layer.weight)
-    >>> from sleepconv import Sleep
-    >>> from sleepconv.nn import LocallyConnected2d
-    >>> layer = LocallyConnected2d(1, 4, 3, input_size=9)
-    >>> record = Sleep(layer, every=10, rule=Forget()).sleep()
-    >>> layer.weight.abs().max().item()
-    0.0
-    """
-
-    def sleep_(self, layers: Mapping[str, nn.Module], model: nn.Module) -> None:
-        """Let these layers of the model share, in place."""
-
-
-class _OnAnything:
-    """What all rules have in common: they act on a tensor, on a layer and on a model."""
-
-    def __call__(self, target: Tensor | nn.Module, grids: Tensor | None = None) -> Any:
-        """Share the weights of a tensor, a layer or a model, in place."""
-        if isinstance(target, Tensor):
-            if grids is None:
-                raise ValueError("a bare tensor does not know its grids; give them, as from lateral_grids")
-            layer = _BareLayer(target, grids)
-            self.sleep_({"the tensor": layer}, layer)
-        elif isinstance(target, nn.Module):
-            self.sleep_(sleeping_layers(target), target)
-        else:
-            raise TypeError(f"a rule acts on a tensor, a layer or a model, not on a {type(target).__name__}")
-        return target
-
-    def sleep_(self, layers: Mapping[str, nn.Module], model: nn.Module) -> None:
-        """Let these layers of the model share, in place."""
-        raise NotImplementedError
-
-
-class _BareLayer(nn.Module):
-    def __init__(self, weight: Tensor, grids: Tensor) -> None:
-        super().__init__()
-        self.weight, self.grids = weight, grids
+from sleepconv.sleep.rule import OnAnything
 
 
 @dataclass(frozen=True)
-class Instant(_OnAnything):
+class Instant(OnAnything):
     r"""Every grid's filters become their mean, at once: what the paper's experiments do (section 5).
 
     .. math:: w_i \leftarrow \frac{1}{|G(i)|} \sum_{j \in G(i)} w_j
@@ -100,7 +55,7 @@ class Instant(_OnAnything):
 
 
 @dataclass(frozen=True)
-class Hebbian(_OnAnything):
+class Hebbian(OnAnything):
     r"""Anti-Hebbian learning pulls the neurons of a grid towards their common mean response.
 
     .. math:: \Delta w_i \propto -(z_i - \tfrac1N \textstyle\sum_j z_j)\,x - \gamma\,(w_i - w_i^{init})
@@ -195,7 +150,7 @@ class Hebbian(_OnAnything):
 
 
 @dataclass(frozen=True)
-class Circuit(_OnAnything):
+class Circuit(OnAnything):
     r"""Excitatory neurons and one inhibitory neuron per grid and channel find out by themselves what to share.
 
     .. math::

@@ -14,7 +14,8 @@ from sleepconv.sleep.evaluation import Listening, unwrapped
 from sleepconv.sleep.interrupts import in_one_piece, undisturbed
 from sleepconv.sleep.layers import Border, sharing_grids, sleeping_layers
 from sleepconv.sleep.records import SleepRecord, layer_snrs
-from sleepconv.sleep.rules import Instant, Rule, check_something_to_share
+from sleepconv.sleep.rule import Rule
+from sleepconv.sleep.rules import Instant, check_something_to_share
 
 STATE = ("steps", "count", "last_sleep")
 

@@ -9,8 +9,7 @@ from torch import nn
 
 from sleepconv.models import resnet18, resnet20, three_layers
 from sleepconv.nn import to_locally_connected
-from sleepconv.sleep import Circuit, Hebbian, Instant, Sleep
-from sleepconv.sleep.rules import Rule
+from sleepconv.sleep import Circuit, Hebbian, Instant, Rule, Sleep
 from sleepconv.training.run import Run
 
 NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {

@@ -2,8 +2,9 @@
 
 import sys
 from collections.abc import Callable
-from math import log
+from math import inf, log
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from tqdm import tqdm
@@ -38,7 +39,7 @@ class Progress:
     def __call__(self, report: dict[str, Any]) -> None:
         """Show a report."""
         if report["kind"] == "snr" and report["when"] == "awake":
-            self._show(NOISE, f"{mean_log_noise(report['layers']):.1f}")
+            self._show(NOISE, f"{log_noise(report['layers']):.1f}")
         elif report["kind"] == "evaluation":
             self._show("accuracy", f"{report['top1']:.1f} %")
             if self.bar.disable:
@@ -64,14 +65,22 @@ class Progress:
         self.bar.set_postfix(self._shown, refresh=refresh)
 
 
-def mean_log_noise(layers: dict[str, float | str]) -> float:
-    """The mean over layers of −log SNR (natural logarithm, Eq. 6); layers whose weights agree are left out.
+def log_noise(layers: dict[str, float | str]) -> float:
+    """The median over layers of −log SNR, from a report.
 
-    >>> mean_log_noise({"a": 1.0, "b": "inf"})
+    >>> log_noise({"a": 1.0, "b": "inf", "c": 0.5}) + 0.0
     0.0
     """
-    finite = [-log(snr) for snr in map(float, layers.values()) if 0 < snr < float("inf")]
-    return sum(finite) / len(finite) + 0.0 if finite else float("-inf")
+    return median(negative_log(float(snr)) for snr in layers.values())
+
+
+def negative_log(snr: float) -> float:
+    """−log SNR (natural logarithm, Eq. 6): −inf where neurons agree exactly on a weight, inf for a mean of zero.
+
+    >>> negative_log(float("inf")), negative_log(0.0)
+    (-inf, inf)
+    """
+    return -log(snr) if snr > 0 else inf
 
 
 def tensorboard(folder: Path) -> Listener:
@@ -87,7 +96,7 @@ def tensorboard(folder: Path) -> Listener:
             opened.append(SummaryWriter(str(folder), purge_step=report["step"]))
         writer = opened[0]
         if report["kind"] == "snr":
-            writer.add_scalar(f"minus log SNR {report['when']}", mean_log_noise(report["layers"]), report["step"])
+            writer.add_scalar(f"minus log SNR {report['when']}", log_noise(report["layers"]), report["step"])
         else:
             for name in ("loss", "top1", "top5", "learning_rate"):
                 if name in report:

@@ -5,13 +5,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from difflib import get_close_matches
 from math import isfinite
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 Connectivity = Literal["convolutional", "local", "local_after_first"]
+SleepRule = Literal["instant", "hebbian", "circuit"]
+Precision = Literal["auto", "float32", "bfloat16"]
 CHOICES: dict[str, tuple[str, ...]] = {
-    "connectivity": ("convolutional", "local", "local_after_first"),
-    "sleep_rule": ("instant", "hebbian", "circuit"),
-    "precision": ("auto", "float32", "bfloat16"),
+    "connectivity": get_args(Connectivity),
+    "sleep_rule": get_args(SleepRule),
+    "precision": get_args(Precision),
 }
 AT_LEAST = {"epochs": 1, "batch_size": 1, "repetitions": 1, "padding": 0, "snr_every": 0, "seed": 0}
 MOST = 2**32 - 1
@@ -59,14 +61,14 @@ class Run:
     padding: int = 4
     repetitions: int = 1
     sleep_every: int | None = None
-    sleep_rule: Literal["instant", "hebbian", "circuit"] = "instant"
+    sleep_rule: SleepRule = "instant"
     sleep_options: Mapping[str, Any] = field(default_factory=dict)
     epochs: int = 200
     scale: float = 1.0
     batch_size: int = 512
     tuning: bool = False
     snr_every: int = 0
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    precision: Precision = "auto"
     seed: int = 0
 
     def __post_init__(self) -> None:
