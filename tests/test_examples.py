@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,26 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
-def test_runs_and_prints_what_it_found(path):
-    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=False, env=ONE_THREAD)
+@cache
+def output_of(name: str) -> str:
+    command = [sys.executable, str(EXAMPLES / name)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=ONE_THREAD)
     assert done.returncode == 0, done.stderr
-    assert done.stdout
+    return done.stdout
+
+
+@pytest.mark.xdist_group("examples")
+@pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.py")))
+def test_runs_and_prints_what_it_found(name):
+    assert output_of(name)
+
+
+@pytest.mark.xdist_group("examples")
+def test_the_layer_that_a_made_up_brain_is_made_of_fits_it_best():
+    fits = {
+        tuple(line.split()[:2]): line.split()[3] for line in output_of("score_against_neurons.py").splitlines()[1:4]
+    }
+    assert max(fits, key=lambda layer: float(fits[layer])) == ("convolutional", "stages.1.0")
 
 
 def test_the_hebbian_rule_is_watched_as_an_animation(tmp_path):

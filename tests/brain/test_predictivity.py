@@ -189,3 +189,8 @@ def test_a_neuron_without_repeats_does_not_count_for_the_ceiling():
     assert not Recording("toy", "V4", PICTURES, repeats).has_repeats
     with pytest.raises(ValueError, match="no neuron has two repeats"):
         ceiling(repeats)
+
+
+def test_responses_without_repeats_have_no_ceiling_and_the_error_says_so():
+    with pytest.raises(ValueError, match=r"images × neurons × repeats, not an array of shape \(8, 2\)"):
+        ceiling(np.zeros((8, 2)))

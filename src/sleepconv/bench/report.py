@@ -121,6 +121,7 @@ def as_markdown(record: Record) -> str:
         f"A large matrix product reaches {record['matrix_product_gflops']:.0f} GFLOP/s.",
         "Times are the best of several rounds in which the contenders take turns, forward and backward, all with freed",
         "memory kept in the process. Below 1: faster (smaller) than the peer. `make bench` rebuilds this page.",
+        "Where the same layer stands in several rows, the spread of its times is the noise of the machine.",
         "",
         *_step_lines(record),
         *_training_lines(record),

@@ -22,6 +22,11 @@ def reliability(
     >>> bool(0.75 < reliability(signal + noise).mean() < 0.85)
     True
     """
+    if repeats.ndim != 3:
+        raise ValueError(
+            f"a ceiling needs images × neurons × repeats, not an array of shape {repeats.shape}; responses without "
+            "repeats have none"
+        )
     random = np.random.default_rng(seed)
     halves = [_half_means(repeats, random) for _ in range(splits)]
     r = np.stack([_paired(first, second) for first, second in halves])

@@ -25,7 +25,8 @@ def datasets_of(table: int) -> tuple[str, ...]:
     """
     if table not in TABLES:
         known = ", ".join(map(str, TABLES))
-        raise ValueError(f"there is no table {table} of training results; there are {known}")
+        hint = "; for Table 3 there is `sleepconv brain table`" if table == 3 else ""
+        raise ValueError(f"there is no table {table} of training results; there are {known}{hint}")
     return SMALL_DATASETS if table in PADDING else ("imagenet",)
 
 

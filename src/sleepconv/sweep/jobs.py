@@ -51,6 +51,8 @@ def names_in(name: str, dataset: str | None = None) -> list[str]:
     if name not in known:
         near = nearest(name, known)
         hint = f"did you mean {near!r}?" if near else "give table1, a recipe of `sleepconv list`, or RECIPE_grid"
+        if name == "table3":
+            hint = "its networks are those of table2, and `sleepconv brain score` fits them to recordings"
         raise ValueError(f"there is nothing to sweep called {name!r}; {hint}")
     if not (found := re.fullmatch(r"table(\d+)", name)):
         return [_on(name, dataset)]
