@@ -60,3 +60,28 @@ def test_a_hebbian_sleep_with_little_decay_ends_where_instant_sharing_does(name,
     expected = share_weights_(layer.weight.detach().clone(), layer.grids)
     Hebbian(decay=1e-6, patterns=patterns, steps=150)(layer)
     torch.testing.assert_close(layer.weight.detach(), expected, rtol=0, atol=1e-4 * float(expected.abs().max()) + 2e-5)
+
+
+def test_sleep_shares_whatever_moved_the_weights():
+    layer = LocallyConnected2d(2, 4, 3, input_size=9)
+    sleep = sleepconv.Sleep(layer, every=2)
+    for _ in range(2):  # no optimizer, no gradient: some other learning
+        layer.weight.data += torch.randn_like(layer.weight)
+        learned = layer.weight.detach().clone()
+        sleep.step()
+    torch.testing.assert_close(layer.weight.detach(), share_weights_(learned, layer.grids))
+
+
+def test_small_learning_rates_leave_the_neurons_of_a_grid_close_together():
+    def spread(rate):
+        torch.manual_seed(1)
+        model = Instant()(LocallyConnected2d(3, 8, 3, input_size=9))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
+        for _ in range(10):
+            optimizer.zero_grad()
+            (model(torch.randn(16, 3, 9, 9)) - 1).square().mean().backward()
+            optimizer.step()
+        weight = model.weight.detach()
+        return float((weight - share_weights_(weight.clone(), model.grids)).std())
+
+    assert 0 < 30 * spread(1e-4) < spread(1e-2)
