@@ -37,7 +37,9 @@ def draw(records: Sequence[Record], stem: Path) -> list[Path]:
         lines = [pair for axes in grid.flat for pair in zip(*axes.get_legend_handles_labels(), strict=True)]
         shown = {label: line for line, label in lines}
         figure.tight_layout(rect=(0, 0.4 / (2.8 * rows + 0.5), 1, 1))
-        figure.legend(shown.values(), shown.keys(), loc="lower center", ncols=min(len(shown), 8), fontsize=8)
+        figure.legend(
+            shown.values(), shown.keys(), loc="lower center", ncols=len(shown) if len(shown) < 9 else 5, fontsize=8
+        )
         paths = save(figure, stem)
         pyplot.close(figure)
     return paths
