@@ -85,7 +85,7 @@ def cifar10_slow_sleep_every_100() -> Run:
 def cifar10_fast_sleep_every_1() -> Run:
     """LC - ws(1) at three times the rate of Table 11, for a tenth of the epochs; docs/results.md says why.
 
-    The paper did not run it. Averaging shortens the steps of a grid, so that few of them leave its filters far from done.
+    The paper did not run it. Averaging shortens the steps of a grid, so that a few leave its filters far from done.
     """
     return replace(cifar10_sleep_every_1(), learning_rate=3e-3)
 
