@@ -1,8 +1,9 @@
 import json
 
 import pytest
+import torch
 
-from sleepconv.training import Run, find_runs, run_path
+from sleepconv.training import Run, build_network, find_runs, run_path
 from sleepconv.training.run import CHOICES
 
 
@@ -34,6 +35,19 @@ def test_json_keeps_every_field(small: Run):
 def test_a_choice_that_does_not_exist_is_refused_with_those_that_do(small: Run, field: str):
     with pytest.raises(ValueError, match=CHOICES[field][0]):
         small.changed(**{field: "other"})
+
+
+def test_a_shared_start_is_that_of_the_convolution_and_an_independent_one_is_not(small: Run):
+    x = torch.randn(4, 1, 12, 24)
+    runs = [small.changed(connectivity="convolutional", sleep_every=None), small.changed(start="shared"), small]
+    convolution, shared, independent = (build_network(run, (1, 12, 24), 10).eval() for run in runs)
+    torch.testing.assert_close(shared(x), convolution(x))
+    assert not torch.allclose(independent(x), convolution(x), atol=1e-3)
+
+
+def test_records_from_before_there_was_a_choice_of_start_are_read(small: Run):
+    old = {key: value for key, value in json.loads(small.as_json()).items() if key != "start"}
+    assert Run.from_json(json.dumps(old)) == small
 
 
 def test_a_misspelt_field_suggests_the_nearest(small: Run):

@@ -39,7 +39,10 @@ def build_network(run: Run, input_size: tuple[int, int, int], num_classes: int) 
         if run.connectivity == "convolutional":
             return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         kept = KEPT_CONVOLUTIONS[run.connectivity]
-        return to_locally_connected(model, torch.zeros(1, *input_size), keep_first=kept, inplace=True)
+        shared = run.start == "shared"
+        return to_locally_connected(
+            model, torch.zeros(1, *input_size), keep_first=kept, copy_weights=shared, inplace=True
+        )
 
 
 def build_sleep(run: Run, model: nn.Module) -> Sleep | None:

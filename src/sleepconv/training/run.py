@@ -8,10 +8,12 @@ from math import isfinite
 from typing import Any, Literal, get_args
 
 Connectivity = Literal["convolutional", "local", "local_after_first"]
+Start = Literal["independent", "shared"]
 SleepRule = Literal["instant", "hebbian", "circuit"]
 Precision = Literal["auto", "float32", "bfloat16"]
 CHOICES: dict[str, tuple[str, ...]] = {
     "connectivity": get_args(Connectivity),
+    "start": get_args(Start),
     "sleep_rule": get_args(SleepRule),
     "precision": get_args(Precision),
 }
@@ -32,6 +34,8 @@ class Run:
         dataset: as `sleepconv.data.load_task` knows it.
         network: a name in `sleepconv.training.NETWORKS`.
         connectivity: convolutional, local, or local after a convolutional first layer.
+        start: local neurons start with weights of their own, "independent" as the paper's, or with "shared" ones, those
+            of a convolution.
         learning_rate: of AdamW, at the start.
         weight_decay: of AdamW.
         padding: the greatest translation of training images, in pixels.
@@ -58,6 +62,7 @@ class Run:
     learning_rate: float
     weight_decay: float = 1e-2
     network: str = "resnet20"
+    start: Start = "independent"
     padding: int = 4
     repetitions: int = 1
     sleep_every: int | None = None
