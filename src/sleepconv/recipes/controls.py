@@ -5,11 +5,7 @@ Where the text gives no number, the choice is ours and the docstring says so.
 
 from dataclasses import replace
 
-from sleepconv.recipes.cifar10 import (
-    cifar10_local,
-    cifar10_sleep_every_10,
-    cifar10_sleep_every_100,
-)
+from sleepconv.recipes.cifar10 import cifar10_local, cifar10_sleep_every_10, cifar10_sleep_every_100
 from sleepconv.recipes.cifar100 import cifar100_local
 from sleepconv.recipes.imagenet import imagenet_sleep_every_100
 from sleepconv.recipes.registry import named
@@ -82,7 +78,7 @@ def cifar10_slow_sleep_every_100() -> Run:
 
 @named
 def cifar10_fast_sleep_every_10() -> Run:
-    """LC - ws(10) at twice the rate of Table 11, that of LC - ws(1), for a tenth of the epochs; docs/results.md says why.
+    """LC - ws(10) at twice the rate of Table 11, that of LC - ws(1), for short runs; docs/results.md says why.
 
     The paper's grid search has this rate too, and at 200 epochs found half of it better.
     """
