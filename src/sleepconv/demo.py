@@ -36,7 +36,8 @@ from sleepconv.paper.visual_field import (
 from sleepconv.report import write_report
 from sleepconv.report.tables import html_table
 from sleepconv.sweep.workers import available_cores
-from sleepconv.training import Run, RunFolder, TrainingInterrupted, run_path, train
+from sleepconv.training import Run, RunFolder, run_path, train
+from sleepconv.training.interrupts import terminated_like_interrupted
 
 NETWORKS: dict[str, dict[str, Any]] = {
     "convolutional": {"connectivity": "convolutional"},
@@ -103,7 +104,10 @@ def run_demo(
         for network in reversed(NETWORKS)
         for seed in range(seeds)
     }
-    with _terminated_like_interrupted(), tempfile.TemporaryDirectory(dir=out, prefix=".demo-") as draft:
+    with (
+        terminated_like_interrupted("the demo was stopped"),
+        tempfile.TemporaryDirectory(dir=out, prefix=".demo-") as draft,
+    ):
         _train_all(list(runs.values()), draft, say)
         folders = {key: _settle(run_path(draft, run), run_path(out / "runs", run)) for key, run in runs.items()}
     fields = {network: mean_of([_field(folders[network, seed]) for seed in range(seeds)]) for network in NETWORKS}
@@ -220,23 +224,6 @@ def _no_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def _terminated_like_interrupted() -> Iterator[None]:
-    """A request to terminate leaves no process and no draft behind, as Ctrl-C does not."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, _: Any) -> None:
-        raise TrainingInterrupted("the demo was stopped", 128 + number)
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _train_and_test(run: Run, folder: str) -> str:

@@ -1,4 +1,4 @@
-"""What stands beside the tables: Fig. 6, longer training, rarer sleep, another rate, and sleep that is learned.
+"""What stands beside the tables: Fig. 6, longer training, rarer sleep, and sleep that is learned.
 
 Where the text gives no number, the choice is ours and the docstring says so.
 """
@@ -74,15 +74,6 @@ def cifar10_slow_sleep_every_100() -> Run:
     The paper did not run it: a tenth of the rate and 4× the epochs are our choice.
     """
     return replace(cifar10_sleep_every_100(), learning_rate=5e-5, epochs=800)
-
-
-@named
-def cifar10_fast_sleep_every_10() -> Run:
-    """LC - ws(10) at twice the rate of Table 11, that of LC - ws(1), for short runs; docs/results.md says why.
-
-    The paper's grid search has this rate too, and at 200 epochs found half of it better.
-    """
-    return replace(cifar10_sleep_every_10(), learning_rate=1e-3)
 
 
 @named

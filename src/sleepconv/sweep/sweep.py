@@ -8,6 +8,7 @@ from sleepconv.recipes.cost import readable
 from sleepconv.sweep.jobs import Job
 from sleepconv.sweep.workers import JobFailedError, WorkerDiedError, Workers
 from sleepconv.training import RunFolder
+from sleepconv.training.interrupts import terminated_like_interrupted
 
 RESTARTS = 3
 Say = Callable[[str], None]
@@ -53,15 +54,16 @@ def sweep(jobs: Sequence[Job], workers: Workers, say: Say) -> Outcome:
     say(f"{len(jobs)} runs, {len(outcome.done_before)} of them done before; {workers.count} at a time")
     pool = ThreadPoolExecutor(workers.count)
     try:
-        futures = {pool.submit(_to_its_end, job, workers, say): job for job in missing}
-        for future in as_completed(futures):
-            job, error = futures[future], future.result()
-            if error is None:
-                outcome.done.append(job)
-                say(f"done {job.title}: {_result(job)} ({_count(outcome)} of {len(jobs)})")
-            else:
-                outcome.failed[job.title] = error
-                say(f"failed {job.title}: {error}")
+        with terminated_like_interrupted("the sweep was stopped; the same command goes on"):
+            futures = {pool.submit(_to_its_end, job, workers, say): job for job in missing}
+            for future in as_completed(futures):
+                job, error = futures[future], future.result()
+                if error is None:
+                    outcome.done.append(job)
+                    say(f"done {job.title}: {_result(job)} ({_count(outcome)} of {len(jobs)})")
+                else:
+                    outcome.failed[job.title] = error
+                    say(f"failed {job.title}: {error}")
     except KeyboardInterrupt:
         pool.shutdown(wait=False, cancel_futures=True)
         workers.stop()

@@ -2,6 +2,8 @@
 
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -17,6 +19,27 @@ class TrainingInterrupted(KeyboardInterrupt):
     def __init__(self, text: str, exit_code: int = 130) -> None:
         super().__init__(text)
         self.exit_code = exit_code
+
+
+@contextmanager
+def terminated_like_interrupted(text: str) -> Iterator[None]:
+    """A request to terminate is heard as Ctrl-C is, so that nothing stays behind; on the main thread only.
+
+    >>> with terminated_like_interrupted("stopped"):
+    ...     pass
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, _: Any) -> None:
+        raise TrainingInterrupted(text, 128 + number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class Interrupts:
