@@ -7,13 +7,13 @@ collect_ignore_glob = [] if importlib.util.find_spec("brainscore_vision") else [
 
 def stand_in_for_the_cuda_operators() -> None:
     """torchvision from PyPI is built for CUDA; beside a CPU build of PyTorch its import lacks two operators."""
-    from torch.library import Library
+    from torch import library
 
     try:
         import torchvision  # noqa: F401
     except RuntimeError:
         global _library
-        _library = Library("torchvision", "DEF")
+        _library = library.Library("torchvision", "DEF")
         for name in ("nms", "qnms"):
             _library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 

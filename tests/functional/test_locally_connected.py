@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.library import opcheck
+from torch import library
 
 from sleepconv.functional import (
     locally_connected1d,
@@ -132,9 +132,9 @@ def test_the_operators_pass_pytorchs_own_checks():
     weight, grad = torch.randn(6, 5, 6, 2, 3, 3, requires_grad=True), torch.randn(2, 6, 6, 5)
     geometry = ([1, 1], [1, 1], [1, 1], 2)
     operators = torch.ops.sleepconv
-    opcheck(operators.locally_connected, (x, weight, *geometry))
-    opcheck(operators.locally_connected_input_gradient, (grad, weight, [6, 5], *geometry))
-    opcheck(operators.locally_connected_weight_gradient, (x, grad, [3, 3], *geometry))
+    library.opcheck(operators.locally_connected, (x, weight, *geometry))
+    library.opcheck(operators.locally_connected_input_gradient, (grad, weight, [6, 5], *geometry))
+    library.opcheck(operators.locally_connected_weight_gradient, (x, grad, [3, 3], *geometry))
 
 
 GOOD_X, GOOD_WEIGHT = torch.zeros(2, 4, 6, 6), torch.zeros(4, 4, 6, 4, 3, 3)

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -120,33 +121,35 @@ sweep([Job(Run.from_json(sys.argv[1]), Path(sys.argv[2]))], Processes(1, Orders(
 """
 
 
+@contextmanager
+def under_way(job):
+    """The process of a sweep that has written a checkpoint."""
+    command = [sys.executable, "-c", SWEEP, job.run.as_json(), str(job.folder)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+        try:
+            wait_for(lambda: list((job.folder / "checkpoint").glob("*.safetensors")))
+            yield process
+        finally:
+            process.kill()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_workers_stop_with_their_sweep_and_can_go_on(number, tmp_path, small_run):
     job = Job(small_run.changed(epochs=10_000), tmp_path / "run")
-    command = [sys.executable, "-c", SWEEP, job.run.as_json(), str(job.folder)]
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
-        try:
-            wait_for(lambda: list((job.folder / "checkpoint").glob("*.safetensors")))
-            (worker,) = _children(process.pid)
-            process.send_signal(number)
-            assert process.wait() != 0
-        finally:
-            process.kill()
+    with under_way(job) as process:
+        (worker,) = _children(process.pid)
+        process.send_signal(number)
+        process.communicate()
+        assert process.returncode != 0
     wait_for(lambda: not Path(f"/proc/{worker}").exists())
     assert job.state == "begun"
     train(job.run, job.folder, max_steps=1, quiet=True)
 
 
 def test_a_terminated_sweep_says_that_it_goes_on(tmp_path, small_run):
-    job = Job(small_run.changed(epochs=10_000), tmp_path / "run")
-    command = [sys.executable, "-c", SWEEP, job.run.as_json(), str(job.folder)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
-        try:
-            wait_for(lambda: list((job.folder / "checkpoint").glob("*.safetensors")))
-            process.terminate()
-            _, said = process.communicate(timeout=60)
-        finally:
-            process.kill()
+    with under_way(Job(small_run.changed(epochs=10_000), tmp_path / "run")) as process:
+        process.terminate()
+        _, said = process.communicate(timeout=60)
     assert "TrainingInterrupted: the sweep was stopped; the same command goes on" in said
 
 

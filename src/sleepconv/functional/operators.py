@@ -7,13 +7,12 @@ backward passes works.
 from collections.abc import Sequence
 from typing import Any
 
-from torch import Tensor
-from torch.library import custom_op
+from torch import Tensor, library
 
 from sleepconv.kernels import Geometry, kernel_for
 
 
-@custom_op("sleepconv::locally_connected", mutates_args=())
+@library.custom_op("sleepconv::locally_connected", mutates_args=())
 def locally_connected(
     x: Tensor,
     weight: Tensor,
@@ -27,7 +26,7 @@ def locally_connected(
     return kernel_for(x).forward(x, weight, geometry)
 
 
-@custom_op("sleepconv::locally_connected_input_gradient", mutates_args=())
+@library.custom_op("sleepconv::locally_connected_input_gradient", mutates_args=())
 def input_gradient(
     grad: Tensor,
     weight: Tensor,
@@ -43,7 +42,7 @@ def input_gradient(
     return kernel_for(grad).input_gradient(grad, weight, geometry)
 
 
-@custom_op("sleepconv::locally_connected_weight_gradient", mutates_args=())
+@library.custom_op("sleepconv::locally_connected_weight_gradient", mutates_args=())
 def weight_gradient(
     x: Tensor,
     grad: Tensor,
