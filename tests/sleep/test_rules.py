@@ -140,6 +140,25 @@ def test_the_circuit_leaves_the_border_too():
     assert weight_snr(layer.weight[within], layer.grids[within]) > snr
 
 
+def test_with_period_1_a_layer_shares_one_filter_as_a_convolution_does():
+    layer = LAYERS["plain"]()
+    mean, images = layer.weight.detach().mean((0, 1)), torch.randn(2, 4, 10, 10)
+    Instant(period=1)(layer)
+    torch.testing.assert_close(layer.weight.detach(), mean.expand_as(layer.weight))
+    torch.testing.assert_close(layer(images), layer.to_conv2d()(images), rtol=1e-4, atol=1e-5)
+
+
+def test_patterns_that_pass_through_a_network_end_at_instant_sharing_of_its_period():
+    convolutions = nn.Sequential(nn.Conv2d(2, 3, 1), nn.Conv2d(3, 3, 3, padding=1))
+    model = sleepconv.to_locally_connected(convolutions, torch.zeros(1, 2, 9, 9))
+    learned, of_the_network, of_each_layer = model[0], copy.deepcopy(model[0]), copy.deepcopy(model[0])
+    Hebbian(decay=1e-6, patterns="layer_by_layer", steps=200)(model)
+    Instant(period=3)(of_the_network)
+    Instant()(of_each_layer)
+    torch.testing.assert_close(learned.weight, of_the_network.weight, rtol=0, atol=1e-4)
+    assert not torch.allclose(learned.weight, of_each_layer.weight, rtol=0, atol=0.1)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("patterns", ["one_grid", "independent", "layer_by_layer"])
 def test_half_precision_weights_learn_in_single_precision(dtype, patterns):
@@ -269,6 +288,9 @@ def test_a_network_that_slept_layer_by_layer_is_awake_again():
         (lambda: Instant(border="none"), "border is one of"),
         (lambda: Circuit(border="none"), "border is one of"),
         (lambda: Instant("interior")(LocallyConnected2d(1, 1, 3, input_size=5, padding=1)), "in the interior"),
+        (lambda: Instant(period=0), "period is a whole number"),
+        (lambda: Instant(period=1)(torch.zeros(2, 1), torch.tensor([0, 1])), "give the grids themselves"),
+        (lambda: Instant(period=8)(LocallyConnected2d(1, 1, 3, input_size=10)), "with the period 8 every grid has one"),
         (lambda: Circuit(presentations=0), "presentations"),
         (lambda: Circuit(decay=-1.0), "decay"),
         (lambda: Instant()(torch.zeros(3, 1)), "does not know its grids"),

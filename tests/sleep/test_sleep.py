@@ -210,6 +210,19 @@ def test_where_the_border_stays_its_moments_stay_and_statistics_are_those_of_the
     assert torch.equal(moment[1, 1], moment[4, 7])
 
 
+def test_where_a_whole_layer_shares_its_moments_do_too_and_statistics_are_those_of_the_layer():
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
+    sleep = Sleep(model, every=1, rule=Instant(period=1), share_moments=True, statistics=True)
+    sleep.attach(optimizer)
+    whole_layer = torch.zeros(9, 9, dtype=torch.int64)
+    before = float(weight_snr(model[0].weight, whole_layer))
+    train_step(model, optimizer)
+    assert sleep.records[0].layers["0"] == {"before": before, "after": math.inf}
+    moment = optimizer.state[model[0].weight]["momentum_buffer"]
+    assert torch.equal(moment, moment[0, 0].expand_as(moment))
+
+
 def test_sharing_moments_needs_an_attached_optimizer():
     with pytest.raises(RuntimeError, match="attach"):
         Sleep(network(), every=1, share_moments=True).step()

@@ -5,7 +5,7 @@ from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 from torch import Tensor, nn
 
-from sleepconv.functional.grids import leave_border_alone
+from sleepconv.functional.grids import lateral_grids, leave_border_alone
 from sleepconv.nn.selection import select
 
 Border = Literal["all", "interior"]
@@ -55,21 +55,30 @@ def sleeping_layers(
     return chosen
 
 
-def sharing_grids(layer: Any, border: Border = "all") -> Tensor:
+def sharing_grids(layer: Any, border: Border = "all", period: int | None = None) -> Tensor:
     """Who shares with whom in this layer: all neurons of each grid, or only those whose windows see no padding.
+
+    Patterns of another ``period`` than the layer's own make other grids; token layers have one grid and no border.
 
     >>> from sleepconv.nn import LocallyConnected1d
     >>> layer = LocallyConnected1d(1, 1, 2, input_size=5, padding=1)
     >>> sharing_grids(layer, "all").tolist(), sharing_grids(layer, "interior").tolist()
     ([0, 1, 0, 1, 0, 1], [2, 1, 0, 1, 0, 3])
     """
-    return bordered(layer, layer.grids, border)
-
-
-def bordered(layer: Any, grids: Tensor, border: Border) -> Tensor:
-    """These grids of the layer, without the border's neurons if it does not share; token layers have no border."""
+    grids = layer.grids if period is None else _grids_of_period(layer, period)
     interior = getattr(layer, "interior", None)
     return grids if border == "all" or interior is None else leave_border_alone(grids, interior)
+
+
+def _grids_of_period(layer: Any, period: int) -> Tensor:
+    if hasattr(layer, "kernel_size"):
+        return lateral_grids(layer.output_size, layer.kernel_size, layer.stride, layer.dilation, period=period)
+    if int(layer.grids.max()) > 0:
+        raise ValueError(
+            f"period={period} is for layers, which know their stride; for a bare tensor give the grids themselves, "
+            f"lateral_grids(..., period={period})"
+        )
+    return layer.grids
 
 
 def check_border(border: str) -> None:

@@ -8,11 +8,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from sleepconv.functional.grids import lateral_grids
 from sleepconv.functional.locally_connected import padding_sides
 from sleepconv.functional.measures import weight_snr
 from sleepconv.functional.sharing import Index, grid_indices
-from sleepconv.sleep.layers import Border, bordered
+from sleepconv.sleep.layers import Border, sharing_grids
 
 
 @dataclass
@@ -42,9 +41,8 @@ class LayerPools:
         self.stride: tuple[int, ...] = getattr(layer, "stride", ())
         self.dilation: tuple[int, ...] = getattr(layer, "dilation", ())
         self.groups: int = getattr(layer, "groups", 1)
-        own = period is None or not self.kernel
-        self.grids = bordered(layer, layer.grids if own else _grids_of_period(layer, period), border)
-        self.period = self._pattern_period(None if own else period)
+        self.grids = sharing_grids(layer, border, period)
+        self.period = self._pattern_period(period if self.kernel else None)
         if layer.weight.dim() == self.grids.dim():
             raise ValueError(
                 f"the weight of shape {tuple(layer.weight.shape)} has an axis for each of the neurons' positions, but "
@@ -103,10 +101,6 @@ class LayerPools:
             counts = [self.grids[i].numel() for i in pool.index]
             for index, part in zip(pool.index, filters.split(counts), strict=True):
                 self.layer.weight[index].copy_(part.reshape(self.layer.weight[index].shape))
-
-
-def _grids_of_period(layer: Any, period: int | None) -> Tensor:
-    return lateral_grids(layer.output_size, layer.kernel_size, layer.stride, layer.dilation, period=period)
 
 
 def condition_number(windows: Float[Tensor, "patterns inputs"]) -> float:

@@ -34,7 +34,7 @@ class SleepRecord:
         return {"step": self.step, "layers": layers}
 
 
-def layer_snrs(layers: Mapping[str, Any], border: Border = "all") -> dict[str, float]:
+def layer_snrs(layers: Mapping[str, Any], border: Border = "all", period: int | None = None) -> dict[str, float]:
     """The ``weight_snr`` of each layer among the neurons that share.
 
     float(text) reads back what ``SleepRecord.as_dict`` writes.
@@ -44,5 +44,6 @@ def layer_snrs(layers: Mapping[str, Any], border: Border = "all") -> dict[str, f
     ['conv1']
     """
     return {
-        name: float(weight_snr(whole_weight(layer), sharing_grids(layer, border))) for name, layer in layers.items()
+        name: float(weight_snr(whole_weight(layer), sharing_grids(layer, border, period)))
+        for name, layer in layers.items()
     }

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from sleepconv.functional.sharing import neurons_per_grid
+from sleepconv.functional.sizes import whole
 from sleepconv.simulation.circuit import CircuitConstants
 from sleepconv.sleep.circuit import paper_circuit_rate, run_circuit
 from sleepconv.sleep.distributed import check_placements, share_
@@ -33,6 +34,9 @@ class Instant(OnAnything):
     Args:
         border: "all" neurons share, or only those of the "interior", whose windows see no padding; the others then keep
             their weights.
+        period: of the patterns, the same for all layers; by default each layer's own, that of its kernel. The limit of
+            ``Hebbian(patterns="layer_by_layer")`` has the network's. With 1, which no patterns that span a filter's
+            inputs have, a layer shares one filter as a convolution does: a control.
 
     >>> weight = torch.tensor([[1.0], [10.0], [3.0], [20.0]])
     >>> Instant()(weight, torch.tensor([0, 1, 0, 1])).flatten().tolist()
@@ -40,18 +44,21 @@ class Instant(OnAnything):
     """
 
     border: Border = "all"
+    period: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
         check_border(self.border)
+        if self.period is not None:
+            whole("period", self.period)
 
     def sleep_(self, layers: Mapping[str, nn.Module], model: nn.Module) -> None:
         """Share in all these layers. An interrupt from the keyboard waits until all have shared: a few milliseconds."""
-        check_something_to_share(layers, self.border)
+        check_something_to_share(layers, self.border, self.period)
         check_placements(layers)
         with undisturbed():
             for layer in layers.values():
-                share_(layer.weight, sharing_grids(layer, self.border))  # type: ignore[arg-type]
+                share_(layer.weight, sharing_grids(layer, self.border, self.period))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -139,14 +146,8 @@ class Hebbian(OnAnything):
 
     def _pools_of_one_period(self, layers: Mapping[str, nn.Module]) -> dict[str, LayerPools]:
         period = network_period({name: LayerPools(layer) for name, layer in layers.items()})
-        pools = {name: LayerPools(layer, period=period, border=self.border) for name, layer in layers.items()}
-        for name, layer_pools in pools.items():
-            if not layer_pools.sharing:
-                raise ValueError(
-                    f"layer {name!r}: with the network's period {period} every grid has one neuron, so there is "
-                    "nothing to share; exclude it from sleep"
-                )
-        return pools
+        check_something_to_share(layers, self.border, period)
+        return {name: LayerPools(layer, period=period, border=self.border) for name, layer in layers.items()}
 
 
 @dataclass(frozen=True)
@@ -244,11 +245,12 @@ def _full_precision(layers: Mapping[str, Any]) -> AbstractContextManager[Any]:
     return torch.autocast(next(iter(layers.values())).weight.device.type, enabled=False)
 
 
-def check_something_to_share(layers: Mapping[str, Any], border: Border = "all") -> None:
+def check_something_to_share(layers: Mapping[str, Any], border: Border = "all", period: int | None = None) -> None:
     """Raise a ValueError that names a layer whose grids all have one neuron."""
     for name, layer in layers.items():
-        if int(neurons_per_grid(layer.weight, sharing_grids(layer, border)).max()) < 2:
+        if int(neurons_per_grid(layer.weight, sharing_grids(layer, border, period)).max()) < 2:
+            which = "every grid" if period is None else f"with the period {period} every grid"
             where = "" if border == "all" else " in the interior"
             raise ValueError(
-                f"layer {name!r}: every grid has one neuron{where}, so there is nothing to share; exclude it from sleep"
+                f"layer {name!r}: {which} has one neuron{where}, so there is nothing to share; exclude it from sleep"
             )

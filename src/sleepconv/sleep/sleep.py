@@ -91,7 +91,7 @@ class Sleep:
         self._count, self._asleep = 0, False
         self._optimizer: Optimizer | None = None
         self._step_handle: RemovableHandle | None = None
-        check_something_to_share(self.layers, self._border)
+        check_something_to_share(self.layers, *self._border_and_period)
         self._listening = Listening(model, self.sleep_if_awake) if before_evaluation else None
 
     @property
@@ -111,8 +111,8 @@ class Sleep:
         return hooks is not None and self._step_handle.id in hooks  # type: ignore[union-attr]
 
     @property
-    def _border(self) -> Border:
-        return getattr(self.rule, "border", "all")
+    def _border_and_period(self) -> tuple[Border, int | None]:
+        return getattr(self.rule, "border", "all"), getattr(self.rule, "period", None)
 
     def attach(self, optimizer: Optimizer) -> RemovableHandle:
         """Count this optimizer's steps, and sleep when due; ``remove()`` the returned handle to end that."""
@@ -153,14 +153,14 @@ class Sleep:
         """Sleep now; the steps are counted as before."""
         reshard_(self.model)
         layers = self.layers
-        check_something_to_share(layers, self._border)
+        check_something_to_share(layers, *self._border_and_period)
         optimizer = self._optimizer if self.attached else None
         if self.share_moments and optimizer is None:
             raise RuntimeError("share_moments shares the state of an attached optimizer; attach(optimizer) first")
         with in_one_piece(), self._asleep_meanwhile(), torch.inference_mode(False), torch.no_grad():
-            before = layer_snrs(layers, self._border) if self.statistics else {}
+            before = layer_snrs(layers, *self._border_and_period) if self.statistics else {}
             self._share(layers, optimizer)
-            after = layer_snrs(layers, self._border) if self.statistics else {}
+            after = layer_snrs(layers, *self._border_and_period) if self.statistics else {}
             record = SleepRecord(self.steps, {name: {"before": before[name], "after": after[name]} for name in before})
             self.last_sleep = self.steps
             if self.statistics:
@@ -187,7 +187,7 @@ class Sleep:
             agree_(layers, self.model)
         if self.share_moments and optimizer is not None:
             with undisturbed():
-                _share_moments_(layers, optimizer, self._border)
+                _share_moments_(layers, optimizer, *self._border_and_period)
 
     @contextmanager
     def _asleep_meanwhile(self) -> Iterator[None]:
@@ -227,8 +227,8 @@ def _check_held(layers: Mapping[str, Any], optimizer: Optimizer) -> None:
             )
 
 
-def _share_moments_(layers: Mapping[str, Any], optimizer: Optimizer, border: Border) -> None:
+def _share_moments_(layers: Mapping[str, Any], optimizer: Optimizer, border: Border, period: int | None) -> None:
     for layer in layers.values():
         for moment in optimizer.state.get(layer.weight, {}).values():
             if isinstance(moment, torch.Tensor) and moment.shape == layer.weight.shape:
-                share_(moment, sharing_grids(layer, border))
+                share_(moment, sharing_grids(layer, border, period))
