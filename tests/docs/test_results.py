@@ -39,6 +39,13 @@ def test_figure_6_is_drawn_from_the_records(tmp_path):
     assert compare_images(str(shown), str(tmp_path / "figure-6.png"), tol=5) is None
 
 
+def test_the_learning_curves_are_drawn_from_the_records(tmp_path):
+    options = ["--runs", str(ROOT / "results"), "--scale", "0.1", "--out", str(tmp_path)]
+    assert main(["figure", "learning", *options]) == 0
+    shown = ROOT / "docs/pictures/learning-cifar10.png"
+    assert compare_images(str(shown), str(tmp_path / "learning-cifar10.png"), tol=5) is None
+
+
 def test_the_layers_fit_to_the_brain_are_drawn_from_the_records(tmp_path):
     assert main(["brain", "table", str(ROOT / "results/brain"), "--out", str(tmp_path)]) == 0
     shown = ROOT / "docs/pictures/brain-layers.png"

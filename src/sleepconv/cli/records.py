@@ -20,16 +20,22 @@ def add_figure(verbs: Verbs) -> None:
         help="draw a figure of the paper from its record, simulated if need be",
         epilog="example: sleepconv figure 4a --out figures",
     )
-    verb.add_argument("name", choices=["4a", "4b", "5a", "5b", "4-noise", "6"], help="which figure")
+    names = ["4a", "4b", "5a", "5b", "4-noise", "6", "learning"]
+    verb.add_argument("name", choices=names, help="which figure; learning: the tables' runs, epoch by epoch")
     verb.add_argument("--out", metavar="DIR", default=".", help="where records and figures go (default: here)")
     verb.add_argument("--seed", type=int, default=0, metavar="N", help="of the simulation (default: 0)")
-    verb.add_argument("--runs", metavar="DIR", nargs="+", help="of figure 6: its records (default: results and runs)")
+    of_runs = verb.add_argument_group("of the figures 6 and learning")
+    of_runs.add_argument("--runs", metavar="DIR", nargs="+", help="their records (default: results and runs)")
+    of_runs.add_argument("--dataset", metavar="NAME", default="cifar10", help="of learning (default: cifar10)")
+    of_runs.add_argument("--scale", type=float, metavar="S", help="of learning (default: the largest found)")
     verb.set_defaults(run=_figure)
 
 
 def _figure(options: argparse.Namespace) -> int:
     if options.name == "6":
         return _snr_figure(options)
+    if options.name == "learning":
+        return _learning_figure(options)
     from sleepconv.paper import convergence_figures
     from sleepconv.simulation import records
 
@@ -50,6 +56,17 @@ def _snr_figure(options: argparse.Namespace) -> int:
         _print_to_stderr(["no run of figure 6 is among the records: sleepconv sweep cifar10_figure_6a trains one"])
     for path in snr_figure.draw(runs, Path(options.out)):
         print(path)
+    return 0
+
+
+def _learning_figure(options: argparse.Namespace) -> int:
+    from sleepconv.paper import learning_figure
+    from sleepconv.recipes.records import DEFAULT_RUNS, read_records
+
+    records = read_records(_existing(options.runs) or DEFAULT_RUNS)
+    for path in learning_figure.draw(records, Path(options.out), dataset=options.dataset, scale=options.scale):
+        print(path)
+    _print_to_stderr(records.left_out)
     return 0
 
 

@@ -1,0 +1,61 @@
+"""The tables' runs, epoch by epoch."""
+
+import re
+
+import pytest
+
+from sleepconv.cli import main
+from sleepconv.paper import learning_figure
+from sleepconv.recipes.records import read_records
+from sleepconv.training.folder import RunFolder
+
+
+@pytest.fixture
+def learned(record):
+    def write(name, **changes):
+        folder = RunFolder(record(name, top1=60.0, **changes))
+        for epoch in (1, 2):
+            folder.append({"kind": "epoch", "epoch": epoch, "top1": 30.0 * epoch})
+            folder.append({"kind": "evaluation", "epoch": epoch, "top1": 25.0 * epoch})
+        return folder
+
+    return write
+
+
+def test_each_table_with_records_has_a_panel_and_each_of_its_rows_a_name(learned, tmp_path):
+    learned("cifar10_convolutional", scale=0.1)
+    learned("cifar10_padding0_local", scale=0.1)
+    learned("cifar10_padding0_sleep_every_1", scale=0.1)
+    learned("cifar10_sleep_every_10", scale=0.01)
+    assert main(["figure", "learning", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path)]) == 0
+    assert (tmp_path / "learning-cifar10.png").stat().st_size > 10_000
+    said = set(re.findall(r">([^<>]*)</text>", (tmp_path / "learning-cifar10.svg").read_text()))
+    assert {"Padding 0", "Padding 4", "conv", "LC", "LC - ws(1)", "in training"} <= said
+    assert not {"Padding 8", "LC - ws(10)"} & said
+
+
+def test_a_row_has_a_line_on_the_test_set_and_one_in_training_for_each_seed(learned, tmp_path, monkeypatch):
+    for seed in (0, 1):
+        learned("cifar10_local", seed=seed, scale=0.1)
+    drawn = []
+    monkeypatch.setattr(learning_figure, "save", lambda figure, stem: drawn.append(figure) or [])
+    learning_figure.draw(read_records([tmp_path / "runs"]), tmp_path)
+    lines = [line for line in drawn[0].axes[0].get_lines() if len(line.get_xdata())]
+    curves = [(line.get_linestyle(), list(line.get_xdata()), list(line.get_ydata())) for line in lines]
+    assert curves == [("-", [1, 2], [25.0, 50.0]), (":", [1, 2], [30.0, 60.0])] * 2
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--scale", "0.5"], "no finished run of the tables of cifar10 at scale 0.5"),
+        (["--dataset", "imagenet"], "no finished run of the tables of imagenet at scale 1"),
+        (["--dataset", "digits"], "tables of cifar10, cifar100, tiny-imagenet, imagenet, not of 'digits'"),
+        (["--runs", "nowhere"], "there is no folder nowhere"),
+    ],
+)
+def test_nothing_to_draw_is_one_clear_error(learned, tmp_path, capsys, options, says):
+    learned("cifar10_local", scale=0.1)
+    assert main(["figure", "learning", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path), *options]) == 1
+    assert says in capsys.readouterr().err
+    assert not (tmp_path / "learning-cifar10.png").exists()
