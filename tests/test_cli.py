@@ -30,6 +30,14 @@ def test_help_does_not_import_pytorch_and_fits_on_a_screen():
     assert len(help_text) <= 24
 
 
+def test_a_reader_that_has_seen_enough_is_no_error():
+    command = [sys.executable, "-m", "sleepconv", "list"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as listing:
+        listing.stdout.close()
+        assert listing.stderr.read() == ""
+    assert listing.returncode == 128 + signal.SIGPIPE
+
+
 @pytest.mark.parametrize("verb", ["train", "list", "sweep", "table", "figure", "report", "demo", "bench", "data"])
 def test_every_verb_has_an_example(verb: str, capsys: pytest.CaptureFixture):
     with pytest.raises(SystemExit) as ended:

@@ -1,11 +1,14 @@
 """The command line: thin verbs, nothing else. What a verb needs is imported when it runs."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
 from sleepconv.cli import bench, brain, data, demo, records, train
 from sleepconv.cli.verbs import Parser
+
+CLOSED_PIPE = 128 + 13
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -16,7 +19,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     try:
-        return options.run(options) or 0
+        code = options.run(options) or 0
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # the reader, such as head, has seen enough: no error, and nothing more to write at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CLOSED_PIPE
     except (ValueError, TypeError, OSError, RuntimeError, ImportError) as error:
         if options.debug:
             raise
