@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sleepconv.cli import main
+from sleepconv.cli import CLOSED_PIPE, main
 from sleepconv.recipes import recipe
 
 
@@ -30,12 +30,29 @@ def test_help_does_not_import_pytorch_and_fits_on_a_screen():
     assert len(help_text) <= 24
 
 
-def test_a_reader_that_has_seen_enough_is_no_error():
-    command = [sys.executable, "-m", "sleepconv", "list"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as listing:
-        listing.stdout.close()
-        assert listing.stderr.read() == ""
-    assert listing.returncode == 128 + signal.SIGPIPE
+@pytest.mark.parametrize(("verb", "unbuffered"), [("list", ""), ("list", "1"), ("--help", "")])
+def test_a_reader_that_has_seen_enough_is_no_error(verb, unbuffered):
+    command, environment = [sys.executable, "-m", "sleepconv", verb], {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == CLOSED_PIPE
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a shell that closes standard output")
+def test_without_standard_output_it_does_its_work():
+    done = subprocess.run(f"{sys.executable} -m sleepconv list >&-", shell=True, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_another_pipe_that_breaks_is_an_error(monkeypatch, capsys):
+    def broken(options):
+        raise BrokenPipeError("a worker is gone")
+
+    monkeypatch.setattr("sleepconv.cli.records._list", broken)
+    assert main(["list"]) == 1
+    assert "a worker is gone" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("verb", ["train", "list", "sweep", "table", "figure", "report", "demo", "bench", "data"])

@@ -2,6 +2,6 @@
 
 import sys
 
-from sleepconv.cli import main
+from sleepconv.cli import program
 
-sys.exit(main())
+sys.exit(program())

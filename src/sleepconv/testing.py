@@ -15,20 +15,23 @@ Shift = tuple[int, ...]
 
 
 @torch.no_grad()
-def assert_convolutional(model: nn.Module, *, tolerance: float = 1e-6, border: Border = "all") -> None:
+def assert_convolutional(
+    model: nn.Module, *, tolerance: float = 1e-6, border: Border = "all", period: int | None = None
+) -> None:
     """Raise an AssertionError unless, in every locally connected layer, the filters of each grid agree.
 
     Args:
         model: a model or a layer.
         tolerance: how far two filters of a grid may differ, relative to the largest weight of the layer.
         border: "all", or "interior" to look only at neurons that see no padding.
+        period: of the patterns within whose grids filters agree, if it is not each layer's own; 1: all of a layer's.
 
     >>> import sleepconv
     >>> layer = sleepconv.nn.LocallyConnected2d(1, 4, 3, input_size=9)
     >>> assert_convolutional(sleepconv.sleep.Instant()(layer))
     """
     for name, layer in sleeping_layers(model).items():
-        weight, grids = whole_weight(layer), sharing_grids(layer, border)
+        weight, grids = whole_weight(layer), sharing_grids(layer, border, period)
         scale = float(weight.abs().amax())
         grid, neuron, difference = max(_differences(weight, grids), key=lambda found: found[2])
         if not difference <= tolerance * scale:

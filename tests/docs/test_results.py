@@ -42,8 +42,8 @@ def test_figure_6_is_drawn_from_the_records(tmp_path):
 def test_the_learning_curves_are_drawn_from_the_records(tmp_path):
     options = ["--runs", str(ROOT / "results"), "--scale", "0.1", "--out", str(tmp_path)]
     assert main(["figure", "learning", *options]) == 0
-    shown = ROOT / "docs/pictures/learning-cifar10.png"
-    assert compare_images(str(shown), str(tmp_path / "learning-cifar10.png"), tol=5) is None
+    shown = ROOT / "docs/pictures/learning-cifar10-scale-0.1.png"
+    assert compare_images(str(shown), str(tmp_path / shown.name), tol=5) is None
 
 
 def test_the_layers_fit_to_the_brain_are_drawn_from_the_records(tmp_path):

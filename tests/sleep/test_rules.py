@@ -143,12 +143,12 @@ def test_the_circuit_leaves_the_border_too():
 def test_with_period_1_a_layer_shares_one_filter_as_a_convolution_does():
     layer = LAYERS["plain"]()
     mean, images = layer.weight.detach().mean((0, 1)), torch.randn(2, 4, 10, 10)
-    Instant(period=1)(layer)
+    assert_convolutional(Instant(period=1)(layer), period=1)
     torch.testing.assert_close(layer.weight.detach(), mean.expand_as(layer.weight))
     torch.testing.assert_close(layer(images), layer.to_conv2d()(images), rtol=1e-4, atol=1e-5)
 
 
-def test_patterns_that_pass_through_a_network_end_at_instant_sharing_of_its_period():
+def test_patterns_that_pass_through_a_network_and_span_a_layers_inputs_end_at_instant_sharing_of_its_period():
     convolutions = nn.Sequential(nn.Conv2d(2, 3, 1), nn.Conv2d(3, 3, 3, padding=1))
     model = sleepconv.to_locally_connected(convolutions, torch.zeros(1, 2, 9, 9))
     learned, of_the_network, of_each_layer = model[0], copy.deepcopy(model[0]), copy.deepcopy(model[0])
@@ -287,10 +287,15 @@ def test_a_network_that_slept_layer_by_layer_is_awake_again():
         (lambda: Hebbian(border="none"), "border is one of all, interior"),
         (lambda: Instant(border="none"), "border is one of"),
         (lambda: Circuit(border="none"), "border is one of"),
-        (lambda: Instant("interior")(LocallyConnected2d(1, 1, 3, input_size=5, padding=1)), "in the interior"),
+        (
+            lambda: Instant("interior")(LocallyConnected2d(1, 1, 3, input_size=5, padding=1)),
+            "as the rule's border and period choose them",
+        ),
         (lambda: Instant(period=0), "period is a whole number"),
-        (lambda: Instant(period=1)(torch.zeros(2, 1), torch.tensor([0, 1])), "give the grids themselves"),
-        (lambda: Instant(period=8)(LocallyConnected2d(1, 1, 3, input_size=10)), "with the period 8 every grid has one"),
+        (lambda: Instant(period=True), "period is a whole number ≥ 1, not True"),
+        (lambda: Instant(period=3)(torch.zeros(2, 1), torch.zeros(2, dtype=torch.int64)), "lateral_grids"),
+        (lambda: Instant(period=1)(torch.zeros(2, 1), torch.tensor([0, 1])), "give the grids of that period"),
+        (lambda: Instant(period=8)(LocallyConnected2d(1, 1, 3, input_size=10)), "as the rule's border and period"),
         (lambda: Circuit(presentations=0), "presentations"),
         (lambda: Circuit(decay=-1.0), "decay"),
         (lambda: Instant()(torch.zeros(3, 1)), "does not know its grids"),

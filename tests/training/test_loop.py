@@ -55,6 +55,12 @@ def test_snr_is_the_sawtooth_of_training_and_sleep(tmp_path: Path, small: Run):
     assert awake[4] > awake[5] > awake[6]
 
 
+def test_snr_is_measured_among_the_neurons_that_the_rule_lets_share(tmp_path: Path, small: Run):
+    train(small.changed(snr_every=1, sleep_options={"period": 2}), tmp_path, quiet=True)
+    asleep = [report["layers"] for report in RunFolder(tmp_path).metrics("snr") if report["when"] == "asleep"]
+    assert [set(layers.values()) for layers in asleep] == [{"inf"}] * 3
+
+
 def test_a_layer_whose_neurons_have_nobody_to_share_with_has_no_snr(tmp_path: Path, small: Run):
     task = load_task("digits", padding=2)
     narrow = [TensorSource(source.images, on_visual_field(field=(12, 12))) for source in (task.train, task.evaluation)]

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import select
 import sys
 from collections.abc import Sequence
 
@@ -19,20 +20,45 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     try:
-        code = options.run(options) or 0
-        sys.stdout.flush()
-        return code
-    except BrokenPipeError:  # the reader, such as head, has seen enough: no error, and nothing more to write at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return CLOSED_PIPE
+        return options.run(options) or 0
     except (ValueError, TypeError, OSError, RuntimeError, ImportError) as error:
-        if options.debug:
+        if options.debug or (isinstance(error, BrokenPipeError) and _nobody_reads()):
             raise
         print(f"sleepconv: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as interrupt:
         print(f"sleepconv: {interrupt.args[0] if interrupt.args else 'interrupted'}", file=sys.stderr)
         return getattr(interrupt, "exit_code", 130)
+
+
+def program() -> int:
+    """``main`` as a process of its own, whose reader may have seen enough (``sleepconv list | head``): no error."""
+    try:
+        try:
+            return main()
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except BrokenPipeError:
+        if not _nobody_reads():
+            raise
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())  # Python flushes once more when it ends
+        os.close(nowhere)
+        return CLOSED_PIPE
+
+
+def _nobody_reads() -> bool:
+    """Whether it is standard output, and not some other pipe, that is broken."""
+    try:
+        sys.stdout.flush()
+        reader = select.poll()
+        reader.register(sys.stdout.fileno(), 0)
+        return any(event & select.POLLERR for _, event in reader.poll(0))
+    except BrokenPipeError:
+        return True
+    except (AttributeError, OSError):  # not a file, or a system without poll
+        return False
 
 
 def _parser() -> argparse.ArgumentParser:

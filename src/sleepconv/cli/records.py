@@ -12,6 +12,8 @@ from sleepconv.cli.verbs import Verbs
 if TYPE_CHECKING:
     from sleepconv.training import RunFolder
 
+FIGURE_OPTIONS = {"6": ("runs",), "learning": ("runs", "dataset", "scale")}
+
 
 def add_figure(verbs: Verbs) -> None:
     """Add ``sleepconv figure``."""
@@ -23,15 +25,18 @@ def add_figure(verbs: Verbs) -> None:
     names = ["4a", "4b", "5a", "5b", "4-noise", "6", "learning"]
     verb.add_argument("name", choices=names, help="which figure; learning: the tables' runs, epoch by epoch")
     verb.add_argument("--out", metavar="DIR", default=".", help="where records and figures go (default: here)")
-    verb.add_argument("--seed", type=int, default=0, metavar="N", help="of the simulation (default: 0)")
+    verb.add_argument("--seed", type=int, metavar="N", help="of a simulation (default: 0)")
     of_runs = verb.add_argument_group("of the figures 6 and learning")
     of_runs.add_argument("--runs", metavar="DIR", nargs="+", help="their records (default: results and runs)")
-    of_runs.add_argument("--dataset", metavar="NAME", default="cifar10", help="of learning (default: cifar10)")
+    of_runs.add_argument("--dataset", metavar="NAME", help="of learning (default: cifar10)")
     of_runs.add_argument("--scale", type=float, metavar="S", help="of learning (default: the largest found)")
     verb.set_defaults(run=_figure)
 
 
 def _figure(options: argparse.Namespace) -> int:
+    for option in ("seed", "runs", "dataset", "scale"):
+        if getattr(options, option) is not None and option not in FIGURE_OPTIONS.get(options.name, ("seed",)):
+            raise ValueError(f"--{option} has no meaning for the figure {options.name}; leave it out")
     if options.name == "6":
         return _snr_figure(options)
     if options.name == "learning":
@@ -41,7 +46,7 @@ def _figure(options: argparse.Namespace) -> int:
 
     folder = Path(options.out)
     simulation = convergence_figures.FIGURES[options.name].record
-    record = records.load_or_simulate(simulation, folder, seed=options.seed)
+    record = records.load_or_simulate(simulation, folder, seed=options.seed or 0)
     for path in convergence_figures.draw(options.name, record, folder):
         print(path)
     return 0
@@ -61,12 +66,13 @@ def _snr_figure(options: argparse.Namespace) -> int:
 
 def _learning_figure(options: argparse.Namespace) -> int:
     from sleepconv.paper import learning_figure
-    from sleepconv.recipes.records import DEFAULT_RUNS, read_records
+    from sleepconv.recipes.records import DEFAULT_RUNS
 
-    records = read_records(_existing(options.runs) or DEFAULT_RUNS)
-    for path in learning_figure.draw(records, Path(options.out), dataset=options.dataset, scale=options.scale):
+    chosen = {"dataset": options.dataset or "cifar10", "scale": options.scale}
+    learning = learning_figure.read_learning(_existing(options.runs) or DEFAULT_RUNS, **chosen)
+    _print_to_stderr(learning.left_out)
+    for path in learning_figure.draw(learning, Path(options.out)):
         print(path)
-    _print_to_stderr(records.left_out)
     return 0
 
 

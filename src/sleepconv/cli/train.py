@@ -77,4 +77,9 @@ def _sweep(options: argparse.Namespace) -> int:
     from sleepconv.sweep import command
 
     chosen = vars(options)
-    return command.run(**{name: chosen[name] for name in command.OPTIONS}, say=lambda line: print(line, flush=True))
+    return command.run(**{name: chosen[name] for name in command.OPTIONS}, say=_say)
+
+
+def _say(line: str) -> None:
+    """In one piece: the threads of a sweep speak at the same time."""
+    print(f"{line}\n", end="", flush=True)

@@ -31,7 +31,7 @@ def whole(name: str, value: int, *, least: int = 1) -> int:
     2
     """
     try:
-        number = index(value)
+        number = least - 1 if isinstance(value, bool) else index(value)
     except TypeError:
         number = least - 1
     if number < least:

@@ -38,8 +38,8 @@ def save(figure: Figure, stem: Path) -> list[Path]:
     stem.parent.mkdir(parents=True, exist_ok=True)
     paths = []
     for kind, metadata in [("png", {"Software": None}), ("svg", {"Date": None})]:
-        path = stem.with_suffix(f".{kind}")
-        partial = path.with_suffix(f".{kind}.partial")
+        path = stem.with_name(f"{stem.name}.{kind}")
+        partial = stem.with_name(f"{path.name}.partial")
         figure.savefig(partial, format=kind, dpi=200, metadata=metadata)
         paths.append(partial.replace(path))
     return paths

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sleepconv.paper.accuracies import CAPTIONS
 from sleepconv.paper.drawing import STYLE, load_pyplot, save
+from sleepconv.paper.tables import Paths, check_scale
 from sleepconv.recipes import datasets_of, label, table_rows
-from sleepconv.recipes.records import Record, Records
+from sleepconv.recipes.records import read_records
+from sleepconv.training import RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PANELS = {4: "Padding 0", 1: "Padding 4", 6: "Padding 8", 2: "Half-width ResNet18"}
+TABLES = (4, 1, 6, 2)
 COLOURS = {
     "convolutional": "#222222",
     "local": "#d55e00",
@@ -26,65 +30,109 @@ COLOURS = {
     "sleep_every_100": "#9ecae1",
 }
 WIDTH, HEIGHT = 3.6, 3.4
+STYLES = {"evaluation": "-", "epoch": ":"}
 
 
-def draw(records: Records, out: Path, *, dataset: str = "cifar10", scale: float | None = None) -> list[Path]:
-    """Draw ``out/learning-<dataset>.png`` and ``.svg``: a panel per table, a line per run.
+Curves = dict[str, tuple[list[int], list[float]]]
+"""Epochs and top-1 accuracies of a run, on the test set ("evaluation") and in training ("epoch")."""
+
+
+@dataclass(frozen=True)
+class Learning:
+    """What the runs of a dataset's tables learned at one scale, by table and row.
+
+    Attributes:
+        dataset: whose tables.
+        scale: of all runs.
+        tables: by table and row, the curves of each seed; only what there are records of.
+        left_out: a line about each record that is not shown.
+    """
+
+    dataset: str
+    scale: float
+    tables: dict[int, dict[str, list[Curves]]]
+    left_out: list[str]
+
+
+def read_learning(paths: Paths, *, dataset: str = "cifar10", scale: float | None = None) -> Learning:
+    """Read the finished runs of a dataset's tables (1, 4 and 6, or 2), epoch by epoch.
 
     Args:
-        records: finished runs.
-        out: the folder to draw into.
+        paths: folders of runs.
         dataset: whose tables.
         scale: of the runs; by default the largest that there are records of.
     """
-    shown = _panels(records, dataset, scale)
+    check_scale(scale)
+    tables = {table: table_rows(table, dataset) for table in TABLES if dataset in datasets_of(table)}
+    if not tables:
+        known = dict.fromkeys(name for table in TABLES for name in datasets_of(table))
+        raise ValueError(f"there are tables of {', '.join(known)}, not of {dataset!r}")
+    names = [name for rows in tables.values() for name in rows.values()]
+    records = read_records(paths, names)
+    scales, left_out = records.scales(names), list(records.left_out)
+    chosen = max(scales, default=1.0) if scale is None else scale
+    left_out += [
+        f"runs at scale {other:g} left out: --scale {other:g} shows them" for other in scales if other != chosen
+    ]
+    shown: dict[int, dict[str, list[Curves]]] = {}
+    for table, rows in tables.items():
+        for row, name in rows.items():
+            for record in records.of(name, chosen):
+                try:
+                    shown.setdefault(table, {}).setdefault(row, []).append(_curves(record.folder))
+                except ValueError as error:
+                    left_out.append(f"{record.folder.path} left out: {error}")
+    return Learning(dataset, chosen, shown, left_out)
+
+
+def draw(learning: Learning, out: Path) -> list[Path]:
+    """Draw ``out/learning-<dataset>-scale-<scale>.png`` and ``.svg``: a panel per table, two lines per run."""
+    if not learning.tables:
+        raise FileNotFoundError(
+            f"no finished run of the tables of {learning.dataset} at scale {learning.scale:g} is among the records; "
+            f"`sleepconv sweep table{'2' if learning.dataset == 'imagenet' else '1'} --dataset {learning.dataset} "
+            f"--scale {learning.scale:g}` trains some"
+        )
     pyplot = load_pyplot()
+    panels = len(learning.tables)
     with pyplot.rc_context(STYLE):
         figure, axes = pyplot.subplots(
-            1, len(shown), sharey=True, squeeze=False, figsize=(WIDTH * len(shown), HEIGHT), layout="constrained"
+            1, panels, sharey=True, squeeze=False, figsize=(WIDTH * panels, HEIGHT), layout="constrained"
         )
-        for panel, (table, found) in zip(axes[0], shown.items(), strict=True):
-            _draw_panel(panel, found)
-            panel.set_title(PANELS[table], loc="left", fontsize=9)
+        for panel, (table, rows) in zip(axes[0], learning.tables.items(), strict=True):
+            _draw_panel(panel, rows)
+            panel.set_title(f"{learning.dataset}, {CAPTIONS[table]}, scale {learning.scale:g}", loc="left", fontsize=9)
         axes[0, 0].set_ylabel("top-1, %")
-        _write_legend(figure, axes[0], columns=3 * len(shown))
-        drawn = save(figure, out / f"learning-{dataset}")
+        _write_legend(figure, axes[0], columns=3 * panels)
+        drawn = save(figure, out / f"learning-{learning.dataset}-scale-{learning.scale:g}")
         pyplot.close(figure)
     return drawn
 
 
-def _panels(records: Records, dataset: str, scale: float | None) -> dict[int, dict[str, list[Record]]]:
-    """By table, the runs of each row; those that have none are left out."""
-    tables = {table: table_rows(table, dataset) for table in PANELS if dataset in datasets_of(table)}
-    if not tables:
-        known = dict.fromkeys(name for table in PANELS for name in datasets_of(table))
-        raise ValueError(f"there are tables of {', '.join(known)}, not of {dataset!r}")
-    found = records.scales([name for rows in tables.values() for name in rows.values()])
-    scale = max(found, default=1.0) if scale is None else scale
-    runs = {
-        table: {row: made for row, name in rows.items() if (made := records.of(name, scale))}
-        for table, rows in tables.items()
-    }
-    if not any(runs.values()):
-        raise FileNotFoundError(f"no finished run of the tables of {dataset} at scale {scale:g} is among the records")
-    return {table: rows for table, rows in runs.items() if rows}
+def _curves(folder: RunFolder) -> Curves:
+    curves = {}
+    for kind in STYLES:
+        reports = [report for report in folder.metrics(kind) if "epoch" in report and report.get("top1") is not None]
+        if not reports:
+            raise ValueError(f"it has no report of kind {kind!r} with epoch and top1")
+        curves[kind] = ([report["epoch"] for report in reports], [report["top1"] for report in reports])
+    return curves
 
 
-def _draw_panel(axes: Axes, rows: dict[str, list[Record]]) -> None:
-    for row, records in rows.items():
-        for record in records:
-            tested, trained = record.folder.metrics("evaluation"), record.folder.metrics("epoch")
-            for reports, style in ((tested, "-"), (trained, ":")):
-                name = label(row) if style == "-" else ""
-                epochs, top1 = ([report[key] for report in reports] for key in ("epoch", "top1"))
-                axes.plot(epochs, top1, style, color=COLOURS[row], lw=1.2, label=name)
+def _draw_panel(axes: Axes, rows: dict[str, list[Curves]]) -> None:
+    for row, runs in rows.items():
+        for curves in runs:
+            for kind, style in STYLES.items():
+                epochs, top1 = curves[kind]
+                name, marker = label(row) if kind == "evaluation" else "", "." if len(epochs) == 1 else ""
+                axes.plot(epochs, top1, style, color=COLOURS[row], lw=1.2, marker=marker, label=name)
     axes.set(xlabel="epochs", xlim=(0, None))
     axes.locator_params(axis="x", integer=True)
 
 
 def _write_legend(figure: Figure, panels: Sequence[Axes], *, columns: int) -> None:
     """One for all panels, in the order of the tables."""
-    (dotted,) = panels[0].plot([], [], ":", color="0.4", lw=1.2)
+    (dotted,) = panels[0].plot([], [], STYLES["epoch"], color="0.4", lw=1.2)
     lines = {line.get_label(): line for axes in panels for line in axes.get_legend_handles_labels()[0]}
     shown = {label(row): lines[label(row)] for row in COLOURS if label(row) in lines} | {"in training": dotted}
     figure.legend(

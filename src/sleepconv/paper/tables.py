@@ -55,14 +55,19 @@ def blocks(
     >>> [block.scale for block in blocks(1, [], dataset="cifar10")[0]]
     [None]
     """
-    if scale is not None and not 0 < scale < inf:
-        raise ValueError(f"scale is a fraction of the epochs, above 0, not {scale}")
+    check_scale(scale)
     found, left_out = [], []
     for each in datasets_of(table) if dataset is None else [dataset]:
         made, without = (_rate_blocks if table in RATES else _result_blocks)(table, each, paths, scale)
         found += made
         left_out += without
     return found, left_out
+
+
+def check_scale(scale: float | None) -> None:
+    """Raise a ValueError unless it can be one."""
+    if scale is not None and not 0 < scale < inf:
+        raise ValueError(f"scale is a fraction of the epochs, above 0, not {scale}")
 
 
 def _result_blocks(table: int, dataset: str, paths: Paths, scale: float | None) -> tuple[list[Block], list[str]]:

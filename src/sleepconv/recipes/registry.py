@@ -1,6 +1,7 @@
 """Recipes by name. The name of a recipe is that of its function; it is set here and nowhere else."""
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
@@ -52,6 +53,8 @@ def varied(recipe_name: str, settings: Sequence[str] = (), *, name: str | None =
 
     >>> varied("cifar10_local", ["learning_rate=1e-4", "epochs=800"]).name
     'cifar10_local-learning_rate=1e-4-epochs=800'
+    >>> varied("cifar10_sleep_every_1", ['sleep_options={"period": 1}']).name
+    'cifar10_sleep_every_1-sleep_options=period=1'
     """
     run = recipe(recipe_name, **changes)
     for setting in settings:
@@ -59,7 +62,12 @@ def varied(recipe_name: str, settings: Sequence[str] = (), *, name: str | None =
         if not equals:
             raise ValueError(f"a setting is FIELD=VALUE, like learning_rate=1e-3, not {setting!r}")
         run = run.changed(**{field: _value(text)})
-    return run.changed(name=name or "-".join([recipe_name, *settings]))
+    return run.changed(name=name or "-".join([recipe_name, *map(_for_folder, settings)]))
+
+
+def _for_folder(setting: str) -> str:
+    """Without what some file systems refuse."""
+    return re.sub(r"[^\w.,=+-]", "", setting.replace(":", "="))
 
 
 def _value(text: str) -> Any:

@@ -192,7 +192,7 @@ def sleep_layer_by_layer(
     model: nn.Module, layers: Mapping[str, LayerPools], settings: Settings, image_shape: tuple[int, ...], in_turn: bool
 ) -> dict[str, LayerReport]:
     """Patterns made by the input layer pass from layer to layer; all learn at once, or one after the other."""
-    period = network_period(layers)
+    period = network_period({name: pools.layer for name, pools in layers.items()})
     learnings = {name: {id(pool): PoolLearning(pool, settings) for pool in p.sharing} for name, p in layers.items()}
     seen: dict[str, list[Tensor]] = {name: [] for name in layers}
     awake: set[str] = set(layers)

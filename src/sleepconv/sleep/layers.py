@@ -6,9 +6,11 @@ from typing import Any, Literal, Protocol, get_args, runtime_checkable
 from torch import Tensor, nn
 
 from sleepconv.functional.grids import lateral_grids, leave_border_alone
+from sleepconv.nn.per_patch import PerPatchLinear
 from sleepconv.nn.selection import select
 
 Border = Literal["all", "interior"]
+GEOMETRY = ("output_size", "kernel_size", "stride", "dilation")
 
 
 @runtime_checkable
@@ -71,14 +73,14 @@ def sharing_grids(layer: Any, border: Border = "all", period: int | None = None)
 
 
 def _grids_of_period(layer: Any, period: int) -> Tensor:
-    if hasattr(layer, "kernel_size"):
-        return lateral_grids(layer.output_size, layer.kernel_size, layer.stride, layer.dilation, period=period)
-    if int(layer.grids.max()) > 0:
+    if isinstance(layer, PerPatchLinear):
+        return layer.grids
+    if not all(hasattr(layer, name) for name in GEOMETRY):
         raise ValueError(
-            f"period={period} is for layers, which know their stride; for a bare tensor give the grids themselves, "
-            f"lateral_grids(..., period={period})"
+            f"period={period} is for layers that know their {', '.join(GEOMETRY)}; for a bare tensor give the grids of "
+            f"that period, lateral_grids(..., period={period})"
         )
-    return layer.grids
+    return lateral_grids(layer.output_size, layer.kernel_size, layer.stride, layer.dilation, period=period)
 
 
 def check_border(border: str) -> None:

@@ -57,15 +57,15 @@ def pass_through(
         model(images)
 
 
-def network_period(layers: Mapping[str, LayerPools]) -> int:
+def network_period(layers: Mapping[str, Any]) -> int:
     """The one period of a network's patterns; layers of 1×1 filters follow the others."""
-    shapes = {name: pools.kernel for name, pools in layers.items() if pools.kernel}
-    strides = {name: pools.stride for name, pools in layers.items() if pools.kernel}
+    shapes = {name: layer.kernel_size for name, layer in layers.items() if hasattr(layer, "kernel_size")}
+    strides = {name: layers[name].stride for name in shapes}
     if len(shapes) < len(layers):
         flat = ", ".join(name for name in layers if name not in shapes)
         raise ValueError(f'{flat}: token layers have no period; use patterns="one_grid" or "independent"')
     period = one_period(shapes, strides)
-    dilated = [name for name, pools in layers.items() if any(gcd(d, period) > 1 for d in pools.dilation)]
+    dilated = [name for name, layer in layers.items() if any(gcd(d, period) > 1 for d in layer.dilation)]
     if dilated:
         raise ValueError(
             f"the dilation of {', '.join(dilated)} has a factor in common with the period {period}, so that patterns "

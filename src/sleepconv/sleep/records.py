@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
+from torch import Tensor
+
 from sleepconv.functional.measures import weight_snr
 from sleepconv.sleep.distributed import whole_weight
-from sleepconv.sleep.layers import Border, sharing_grids
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ class SleepRecord:
         return {"step": self.step, "layers": layers}
 
 
-def layer_snrs(layers: Mapping[str, Any], border: Border = "all", period: int | None = None) -> dict[str, float]:
-    """The ``weight_snr`` of each layer among the neurons that share.
+def layer_snrs(layers: Mapping[str, Any], grids: Mapping[str, Tensor] | None = None) -> dict[str, float]:
+    """The ``weight_snr`` of each layer within these grids, by default its own.
 
     float(text) reads back what ``SleepRecord.as_dict`` writes.
 
@@ -44,6 +45,6 @@ def layer_snrs(layers: Mapping[str, Any], border: Border = "all", period: int | 
     ['conv1']
     """
     return {
-        name: float(weight_snr(whole_weight(layer), sharing_grids(layer, border, period)))
+        name: float(weight_snr(whole_weight(layer), layer.grids if grids is None else grids[name]))
         for name, layer in layers.items()
     }

@@ -5,11 +5,14 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from sleepconv.sleep.layers import sleeping_layers
+from sleepconv.sleep.layers import Border, sharing_grids, sleeping_layers
 
 
 class Rule(Protocol):
     """What ``Sleep`` asks of a rule.
+
+    A rule can also have ``grids(layers)``, the grids within which each of the layers shares, by name: the moments and
+    the recorded SNR follow them, instead of the layers' own.
 
     >>> class Forget:
     ...     def sleep_(self, layers, model):
@@ -28,7 +31,18 @@ class Rule(Protocol):
 
 
 class OnAnything:
-    """What all rules have in common: they act on a tensor, on a layer and on a model."""
+    """What all rules have in common: they act on a tensor, on a layer and on a model, within grids that they choose."""
+
+    border: Border = "all"
+
+    def grids(self, layers: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Who shares with whom in each of these layers."""
+        period = self.period_of(layers)
+        return {name: sharing_grids(layer, self.border, period) for name, layer in layers.items()}
+
+    def period_of(self, layers: Mapping[str, Any]) -> int | None:
+        """The period of the patterns, if it is one for all layers; None: each layer has its own."""
+        return None
 
     def __call__(self, target: Tensor | nn.Module, grids: Tensor | None = None) -> Any:
         """Share the weights of a tensor, a layer or a model, in place."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from sleepconv.functional.sharing import neurons_per_grid
 from sleepconv.functional.sizes import whole
@@ -19,7 +19,7 @@ from sleepconv.sleep.circuit import paper_circuit_rate, run_circuit
 from sleepconv.sleep.distributed import check_placements, share_
 from sleepconv.sleep.hebbian import LayerReport, Rate, Settings, sleep_alone, sleep_layer_by_layer
 from sleepconv.sleep.interrupts import undisturbed
-from sleepconv.sleep.layers import Border, check_border, sharing_grids
+from sleepconv.sleep.layers import Border, check_border
 from sleepconv.sleep.patterns import KINDS, network_period
 from sleepconv.sleep.pools import LayerPools
 from sleepconv.sleep.rule import OnAnything
@@ -34,9 +34,10 @@ class Instant(OnAnything):
     Args:
         border: "all" neurons share, or only those of the "interior", whose windows see no padding; the others then keep
             their weights.
-        period: of the patterns, the same for all layers; by default each layer's own, that of its kernel. The limit of
-            ``Hebbian(patterns="layer_by_layer")`` has the network's. With 1, which no patterns that span a filter's
-            inputs have, a layer shares one filter as a convolution does: a control.
+        period: of the patterns, the same for all layers; by default each layer's own, that of its kernel. The network's
+            period gives the limit of ``Hebbian(patterns="layer_by_layer")`` where its patterns span a layer's inputs.
+            With 1 a layer shares one filter, as a convolution does: a control, since no patterns of that period span
+            the inputs of larger filters than 1×1.
 
     >>> weight = torch.tensor([[1.0], [10.0], [3.0], [20.0]])
     >>> Instant()(weight, torch.tensor([0, 1, 0, 1])).flatten().tolist()
@@ -52,13 +53,18 @@ class Instant(OnAnything):
         if self.period is not None:
             whole("period", self.period)
 
+    def period_of(self, layers: Mapping[str, Any]) -> int | None:
+        """As it was given."""
+        return self.period
+
     def sleep_(self, layers: Mapping[str, nn.Module], model: nn.Module) -> None:
         """Share in all these layers. An interrupt from the keyboard waits until all have shared: a few milliseconds."""
-        check_something_to_share(layers, self.border, self.period)
+        grids = self.grids(layers)
+        check_something_to_share(layers, grids)
         check_placements(layers)
         with undisturbed():
-            for layer in layers.values():
-                share_(layer.weight, sharing_grids(layer, self.border, self.period))  # type: ignore[arg-type]
+            for name, layer in layers.items():
+                share_(layer.weight, grids[name])  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -128,26 +134,25 @@ class Hebbian(OnAnything):
                 "with noisy inputs and a decay of zero all weights shrink to nothing; choose a decay above zero"
             )
 
+    def period_of(self, layers: Mapping[str, Any]) -> int | None:
+        """The network's, if patterns pass through it."""
+        return network_period(layers) if self.patterns == "layer_by_layer" else None
+
     def sleep_(self, layers: Mapping[str, nn.Module], model: nn.Module) -> None:
         """Let these layers learn; they get their new weights when all is done."""
-        check_something_to_share(layers, self.border)
+        check_something_to_share(layers, self.grids(layers))
         settings = Settings(**{f.name: getattr(self, f.name) for f in fields(Settings)})
         self.reports.clear()
         with _full_precision(layers):
+            period = self.period_of(layers)
+            pools = {name: LayerPools(layer, period=period, border=self.border) for name, layer in layers.items()}
             if self.patterns == "layer_by_layer":
-                pools = self._pools_of_one_period(layers)
                 first = next(iter(pools.values())).layer
                 shape = self.image_shape or (first.in_channels, *first.input_size)
                 self.reports.update(sleep_layer_by_layer(model, pools, settings, shape, self.in_turn))
             else:
-                pools = {name: LayerPools(layer, border=self.border) for name, layer in layers.items()}
                 self.reports.update(sleep_alone(pools, settings, self.patterns))
         _write_back(pools)
-
-    def _pools_of_one_period(self, layers: Mapping[str, nn.Module]) -> dict[str, LayerPools]:
-        period = network_period({name: LayerPools(layer) for name, layer in layers.items()})
-        check_something_to_share(layers, self.border, period)
-        return {name: LayerPools(layer, period=period, border=self.border) for name, layer in layers.items()}
 
 
 @dataclass(frozen=True)
@@ -207,7 +212,7 @@ class Circuit(OnAnything):
 
     def sleep_(self, layers: Mapping[str, nn.Module], model: nn.Module) -> None:
         """Let these layers' circuits run; they get their new weights when all is done."""
-        check_something_to_share(layers, self.border)
+        check_something_to_share(layers, self.grids(layers))
         names = ("inhibition", "tau_ms", "bias", "step_ms", "presentation_ms", "momentum")
         constants = CircuitConstants(**{name: getattr(self, name) for name in names})
         pools = {name: LayerPools(layer, border=self.border) for name, layer in layers.items()}
@@ -245,12 +250,12 @@ def _full_precision(layers: Mapping[str, Any]) -> AbstractContextManager[Any]:
     return torch.autocast(next(iter(layers.values())).weight.device.type, enabled=False)
 
 
-def check_something_to_share(layers: Mapping[str, Any], border: Border = "all", period: int | None = None) -> None:
+def check_something_to_share(layers: Mapping[str, Any], grids: Mapping[str, Tensor]) -> None:
     """Raise a ValueError that names a layer whose grids all have one neuron."""
     for name, layer in layers.items():
-        if int(neurons_per_grid(layer.weight, sharing_grids(layer, border, period)).max()) < 2:
-            which = "every grid" if period is None else f"with the period {period} every grid"
-            where = "" if border == "all" else " in the interior"
+        if int(neurons_per_grid(layer.weight, grids[name]).max()) < 2:
+            own = int(neurons_per_grid(layer.weight, layer.grids).max()) < 2
+            grid = "grid" if own else "grid, as the rule's border and period choose them,"
             raise ValueError(
-                f"layer {name!r}: {which} has one neuron{where}, so there is nothing to share; exclude it from sleep"
+                f"layer {name!r}: every {grid} has one neuron, so there is nothing to share; exclude it from sleep"
             )

@@ -5,14 +5,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from sleepconv.sleep.distributed import agree_, gathered, reshard_, share_
 from sleepconv.sleep.evaluation import Listening, unwrapped
 from sleepconv.sleep.interrupts import in_one_piece, undisturbed
-from sleepconv.sleep.layers import Border, sharing_grids, sleeping_layers
+from sleepconv.sleep.layers import sleeping_layers
 from sleepconv.sleep.records import SleepRecord, layer_snrs
 from sleepconv.sleep.rule import Rule
 from sleepconv.sleep.rules import Instant, check_something_to_share
@@ -91,7 +91,7 @@ class Sleep:
         self._count, self._asleep = 0, False
         self._optimizer: Optimizer | None = None
         self._step_handle: RemovableHandle | None = None
-        check_something_to_share(self.layers, *self._border_and_period)
+        check_something_to_share(self.layers, self._grids(self.layers))
         self._listening = Listening(model, self.sleep_if_awake) if before_evaluation else None
 
     @property
@@ -109,10 +109,6 @@ class Sleep:
         """Whether an optimizer counts the steps."""
         hooks = None if self._step_handle is None else self._step_handle.hooks_dict_ref()
         return hooks is not None and self._step_handle.id in hooks  # type: ignore[union-attr]
-
-    @property
-    def _border_and_period(self) -> tuple[Border, int | None]:
-        return getattr(self.rule, "border", "all"), getattr(self.rule, "period", None)
 
     def attach(self, optimizer: Optimizer) -> RemovableHandle:
         """Count this optimizer's steps, and sleep when due; ``remove()`` the returned handle to end that."""
@@ -153,19 +149,24 @@ class Sleep:
         """Sleep now; the steps are counted as before."""
         reshard_(self.model)
         layers = self.layers
-        check_something_to_share(layers, *self._border_and_period)
+        check_something_to_share(layers, self._grids(layers))
         optimizer = self._optimizer if self.attached else None
         if self.share_moments and optimizer is None:
             raise RuntimeError("share_moments shares the state of an attached optimizer; attach(optimizer) first")
         with in_one_piece(), self._asleep_meanwhile(), torch.inference_mode(False), torch.no_grad():
-            before = layer_snrs(layers, *self._border_and_period) if self.statistics else {}
+            before = self.snrs() if self.statistics else {}
             self._share(layers, optimizer)
-            after = layer_snrs(layers, *self._border_and_period) if self.statistics else {}
+            after = self.snrs() if self.statistics else {}
             record = SleepRecord(self.steps, {name: {"before": before[name], "after": after[name]} for name in before})
             self.last_sleep = self.steps
             if self.statistics:
                 self.records.append(record)
         return record
+
+    def snrs(self) -> dict[str, float]:
+        """The ``weight_snr`` (Eq. 6) of each sleeping layer among the neurons that share by the rule."""
+        layers = self.layers
+        return layer_snrs(layers, self._grids(layers))
 
     def state_dict(self) -> dict[str, int | None]:
         """The counts, as plain numbers."""
@@ -177,6 +178,11 @@ class Sleep:
             raise ValueError(f"the state of a Sleep has {', '.join(STATE)}, not {', '.join(state) or 'nothing'}")
         self.steps, self._count, self.last_sleep = (state[key] for key in STATE)
 
+    def _grids(self, layers: Mapping[str, Any]) -> dict[str, Tensor]:
+        """The rule's, or each layer's own."""
+        of_rule = getattr(self.rule, "grids", None)
+        return of_rule(layers) if callable(of_rule) else {name: layer.grids for name, layer in layers.items()}
+
     def _share(self, layers: dict[str, nn.Module], optimizer: Optimizer | None) -> None:
         model = unwrapped(self.model)
         if isinstance(self.rule, Instant):
@@ -187,7 +193,7 @@ class Sleep:
             agree_(layers, self.model)
         if self.share_moments and optimizer is not None:
             with undisturbed():
-                _share_moments_(layers, optimizer, *self._border_and_period)
+                _share_moments_(layers, optimizer, self._grids(layers))
 
     @contextmanager
     def _asleep_meanwhile(self) -> Iterator[None]:
@@ -227,8 +233,8 @@ def _check_held(layers: Mapping[str, Any], optimizer: Optimizer) -> None:
             )
 
 
-def _share_moments_(layers: Mapping[str, Any], optimizer: Optimizer, border: Border, period: int | None) -> None:
-    for layer in layers.values():
+def _share_moments_(layers: Mapping[str, Any], optimizer: Optimizer, grids: Mapping[str, Tensor]) -> None:
+    for name, layer in layers.items():
         for moment in optimizer.state.get(layer.weight, {}).values():
             if isinstance(moment, torch.Tensor) and moment.shape == layer.weight.shape:
-                share_(moment, sharing_grids(layer, border, period))
+                share_(moment, grids[name])

@@ -135,7 +135,7 @@ class Learner:
         return reports
 
     def _snr(self, when: str) -> dict[str, Any]:
-        layers = layer_snrs(self.layers)
+        layers = layer_snrs(self.layers) if self.sleep is None else self.sleep.snrs()
         if broken := [name for name, snr in layers.items() if isnan(snr)]:
             raise DivergedError(f"the SNR of {broken[0]} after step {self.step} is nan: the training has diverged")
         return {"kind": "snr", "step": self.step, "when": when, "layers": layers}
