@@ -7,11 +7,10 @@ import torch
 from torch import nn
 
 import sleepconv
-from sleepconv.functional import lateral_grids, share_weights_, weight_snr
+from sleepconv.functional import lateral_grids, weight_snr
 from sleepconv.nn import LocallyConnected1d, LocallyConnected2d
 from sleepconv.simulation.theory import fixed_point
 from sleepconv.sleep import Circuit, DivergenceError, Hebbian, Instant
-from sleepconv.testing import assert_convolutional
 
 LAYERS = {
     "plain": lambda: LocallyConnected2d(4, 6, 3, input_size=10, padding=1),
@@ -105,58 +104,6 @@ def test_networks_without_one_period_are_refused_with_their_layers_and_an_altern
     strided = sleepconv.to_locally_connected(nn.Conv2d(3, 4, 3, stride=3), torch.zeros(1, 3, 18, 18))
     with pytest.raises(ValueError, match="stride.*factor in common with the period 3"):
         Hebbian(patterns="layer_by_layer")(strided)
-
-
-@pytest.mark.parametrize(
-    "rule",
-    [
-        Instant(border="interior"),
-        Hebbian(decay=1e-6, steps=200, border="interior"),
-        Hebbian(decay=1e-6, steps=300, patterns="independent", border="interior"),
-        Hebbian(decay=1e-6, steps=60, patterns="layer_by_layer", border="interior"),
-    ],
-)
-@pytest.mark.parametrize("name", LAYERS)
-def test_with_border_interior_the_border_stays_and_the_interior_shares_its_own_mean(rule, name):
-    layer = LAYERS[name]()
-    if name != "plain" and getattr(rule, "patterns", "") == "layer_by_layer":
-        pytest.skip("filters of two sizes have no common period")
-    expected = layer.weight.detach().clone()
-    share_weights_(expected[layer.interior], layer.grids[layer.interior])
-    rule(layer)
-    torch.testing.assert_close(layer.weight.detach(), expected, rtol=0, atol=1e-4 * float(expected.abs().max()))
-    border = torch.ones(layer.output_size, dtype=torch.bool)
-    border[layer.interior] = False
-    assert torch.equal(layer.weight[border], expected[border])
-    assert_convolutional(layer, border="interior", tolerance=1e-3)
-
-
-def test_the_circuit_leaves_the_border_too():
-    layer = LAYERS["plain"]()
-    before, within = layer.weight.detach().clone(), layer.interior
-    snr = weight_snr(before[within], layer.grids[within])
-    Circuit(presentations=200, border="interior")(layer)
-    assert torch.equal(layer.weight[0], before[0])
-    assert weight_snr(layer.weight[within], layer.grids[within]) > snr
-
-
-def test_with_period_1_a_layer_shares_one_filter_as_a_convolution_does():
-    layer = LAYERS["plain"]()
-    mean, images = layer.weight.detach().mean((0, 1)), torch.randn(2, 4, 10, 10)
-    assert_convolutional(Instant(period=1)(layer), period=1)
-    torch.testing.assert_close(layer.weight.detach(), mean.expand_as(layer.weight))
-    torch.testing.assert_close(layer(images), layer.to_conv2d()(images), rtol=1e-4, atol=1e-5)
-
-
-def test_patterns_that_pass_through_a_network_and_span_a_layers_inputs_end_at_instant_sharing_of_its_period():
-    convolutions = nn.Sequential(nn.Conv2d(2, 3, 1), nn.Conv2d(3, 3, 3, padding=1))
-    model = sleepconv.to_locally_connected(convolutions, torch.zeros(1, 2, 9, 9))
-    learned, of_the_network, of_each_layer = model[0], copy.deepcopy(model[0]), copy.deepcopy(model[0])
-    Hebbian(decay=1e-6, patterns="layer_by_layer", steps=200)(model)
-    Instant(period=3)(of_the_network)
-    Instant()(of_each_layer)
-    torch.testing.assert_close(learned.weight, of_the_network.weight, rtol=0, atol=1e-4)
-    assert not torch.allclose(learned.weight, of_each_layer.weight, rtol=0, atol=0.1)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -10,7 +10,7 @@ from torch import nn
 
 from sleepconv import Sleep, to_locally_connected
 from sleepconv.functional import weight_snr
-from sleepconv.sleep import Hebbian, Instant, SleepRecord
+from sleepconv.sleep import Instant, SleepRecord
 from sleepconv.testing import assert_convolutional
 
 SAMPLE = torch.randn(2, 1, 9, 9)
@@ -196,44 +196,6 @@ def test_moments_are_shared_only_if_asked(kind, share_moments):
     for moment in moments:
         layer.weight.data.copy_(moment)
         assert is_convolutional(layer) == share_moments
-
-
-def test_where_the_border_stays_its_moments_stay_and_statistics_are_those_of_the_interior():
-    model = network()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    sleep = Sleep(model, every=1, rule=Instant(border="interior"), share_moments=True, statistics=True)
-    sleep.attach(optimizer)
-    train_step(model, optimizer)
-    assert sleep.records[0].layers["0"]["after"] == math.inf
-    moment = optimizer.state[model[0].weight]["momentum_buffer"]
-    assert torch.equal(moment[0], model[0].weight.grad[0])
-    assert torch.equal(moment[1, 1], moment[4, 7])
-
-
-def test_where_a_whole_layer_shares_its_moments_do_too_and_statistics_are_those_of_the_layer():
-    model = network()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
-    sleep = Sleep(model, every=1, rule=Instant(period=1), share_moments=True, statistics=True)
-    sleep.attach(optimizer)
-    whole_layer = torch.zeros(9, 9, dtype=torch.int64)
-    before = float(weight_snr(model[0].weight, whole_layer))
-    train_step(model, optimizer)
-    assert sleep.records[0].layers["0"] == {"before": before, "after": math.inf}
-    moment = optimizer.state[model[0].weight]["momentum_buffer"]
-    assert torch.equal(moment, moment[0, 0].expand_as(moment))
-
-
-@pytest.mark.parametrize("rule", [Instant(period=3), Hebbian(decay=1e-6, patterns="layer_by_layer", steps=100)])
-def test_statistics_and_moments_follow_the_grids_of_the_rule_also_where_they_are_not_the_layers_own(rule):
-    model = to_locally_connected(nn.Sequential(nn.Conv2d(1, 4, 1), nn.Conv2d(4, 1, 3)), SAMPLE)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
-    sleep = Sleep(model, every=1, rule=rule, share_moments=True, statistics=True)
-    sleep.attach(optimizer)
-    train_step(model, optimizer)
-    assert sleep.snrs()["0"] == sleep.records[0].layers["0"]["after"] > 1e6
-    moment = optimizer.state[model[0].weight]["momentum_buffer"]
-    assert torch.equal(moment[0, 0], moment[3, 6])
-    assert not torch.equal(moment[0, 0], moment[0, 1])
 
 
 def test_a_rule_without_grids_of_its_own_goes_by_the_layers_whatever_else_it_has():
