@@ -1,12 +1,16 @@
 """What the pages say of results is what the records in results/ say."""
 
+import json
 import runpy
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from matplotlib.testing.compare import compare_images
 
 from sleepconv.cli import main
+from sleepconv.paper.convergence_figures import FIGURES, draw
+from sleepconv.simulation.records import SETUPS, read
 from sleepconv.training import find_runs
 from sleepconv.training.folder import ENVIRONMENT, METRICS, RECIPE, SUMMARY
 
@@ -37,6 +41,16 @@ def test_figure_6_is_drawn_from_the_records(tmp_path):
     assert main(["figure", "6", "--runs", str(ROOT / "results"), "--out", str(tmp_path)]) == 0
     shown = ROOT / "docs/pictures/figure-6.png"
     assert compare_images(str(shown), str(tmp_path / "figure-6.png"), tol=5) is None
+
+
+@pytest.mark.parametrize("name", ["4a", "4b"])
+def test_figure_4_is_drawn_from_the_record_of_its_simulation(name, tmp_path):
+    simulation = FIGURES[name].record
+    record = read(ROOT / f"results/convergence/{simulation}.json")
+    assert record["setup"] == json.loads(json.dumps(asdict(SETUPS[simulation])))
+    draw(name, record, tmp_path)
+    shown = ROOT / f"docs/pictures/figure-{name}.png"
+    assert compare_images(str(shown), str(tmp_path / shown.name), tol=5) is None
 
 
 def test_the_learning_curves_are_drawn_from_the_records(tmp_path):
