@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sleepconv.functional.sharing import hebbian_step_
-from sleepconv.sleep.patterns import network_period, one_grid_patterns, pass_through, random_cell
+from sleepconv.sleep.patterns import network_period, one_grid_patterns, pass_through, random_cell, standard_normal
 from sleepconv.sleep.pools import LayerPools, Pool, condition_number
 
 Rate = float | Callable[[int], float]
@@ -70,7 +70,7 @@ class PoolLearning:
         noise = None
         if settings.noise:
             shape = (self.pool.weight.shape[0], self.pool.neurons, *patterns.shape[1:])
-            noise = settings.noise * torch.randn(shape, generator=self.generator).to(patterns)
+            noise = settings.noise * standard_normal(shape, self.generator, patterns)
         rate = self.rate(patterns)
         options: dict[str, Any] = {"decay": settings.decay, "momentum": settings.momentum}
         options |= {"inhibition": settings.inhibition, "noise": noise}
@@ -163,7 +163,7 @@ def _one_grid(pools: LayerPools, learning: PoolLearning) -> Tensor:
     if settings.momentum or settings.noise:
         size = settings.patterns_per_step or inputs
         for step in range(settings.steps):
-            chosen = (torch.arange(size) + step * size) % inputs
+            chosen = (torch.arange(size, device=patterns.device) + step * size) % inputs
             learning.learn(patterns[chosen].expand(pools.groups, -1, -1))
         return patterns
     amplitude = inputs**0.5
@@ -212,7 +212,7 @@ def sleep_layer_by_layer(
         awake.clear()
         awake.update(turn)
         for _ in _steps(settings, [learnings[name] for name in turn]):
-            images = _periodic_images(settings.patterns_per_step or 64, image_shape, period, generator).to(like)
+            images = _periodic_images(settings.patterns_per_step or 64, image_shape, period, generator, like)
             try:
                 pass_through(model, layers, images, plasticity, period)
             except RuntimeError as error:
@@ -233,11 +233,13 @@ def _steps(settings: Settings, learnings: list[dict[int, PoolLearning]]) -> Any:
         yield step
 
 
-def _periodic_images(number: int, shape: tuple[int, ...], period: int, generator: torch.Generator) -> Tensor:
+def _periodic_images(
+    number: int, shape: tuple[int, ...], period: int, generator: torch.Generator, like: Tensor
+) -> Tensor:
     channels, *size = shape
-    cell = torch.randn(number, channels, *(period,) * len(size), generator=generator)
+    cell = standard_normal((number, channels, *(period,) * len(size)), generator, like)
     for axis, n in enumerate(size):
-        cell = cell.index_select(2 + axis, torch.arange(n) % period)
+        cell = cell.index_select(2 + axis, torch.arange(n, device=cell.device) % period)
     return cell
 
 

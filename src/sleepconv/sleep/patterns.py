@@ -40,8 +40,12 @@ def random_cell(
     pools: LayerPools, patterns: int, generator: torch.Generator, like: Tensor
 ) -> Float[Tensor, "patterns in_channels *period"]:
     """Random patterns, one period of each."""
-    cell = torch.randn(patterns, pools.in_channels, *pools.period, generator=generator)
-    return cell.to(like)
+    return standard_normal((patterns, pools.in_channels, *pools.period), generator, like)
+
+
+def standard_normal(shape: tuple[int, ...], generator: torch.Generator, like: Tensor) -> Tensor:
+    """Numbers drawn on the CPU, the same for every device, and brought to where the other tensor is."""
+    return torch.randn(shape, generator=generator, device=generator.device).to(like)
 
 
 @torch.no_grad()
