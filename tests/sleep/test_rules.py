@@ -46,6 +46,18 @@ def test_sweeping_in_closed_form_equals_presenting_one_grid_after_the_other():
         torch.testing.assert_close(ours, naive)
 
 
+def test_a_step_on_one_grid_averages_over_as_many_patterns_as_was_said():
+    weight, grids = torch.randn(5, 2, 4, dtype=torch.float64), torch.zeros(5, dtype=torch.int64)
+
+    def slept(**options):
+        return Hebbian(decay=0.1, rate=0.05, **options)(weight.clone(), grids)
+
+    torch.testing.assert_close(slept(patterns_per_step=1, steps=12), slept(steps=3))
+    expected = weight.clone()
+    expected[..., :2] -= 0.05 * 2 * (weight - weight.mean(0))[..., :2]  # x² = 4 for each of two patterns
+    torch.testing.assert_close(slept(patterns_per_step=2, steps=1), expected)
+
+
 def test_the_default_rate_is_stable_for_512_channels():
     layer = LocallyConnected1d(512, 2, 3, input_size=6, padding=1)
     before = weight_snr(layer.weight, layer.grids)

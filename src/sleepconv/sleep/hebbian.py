@@ -160,7 +160,7 @@ def _sleep_layer(pools: LayerPools, settings: Settings, kind: str) -> LayerRepor
 def _one_grid(pools: LayerPools, learning: PoolLearning) -> Tensor:
     settings, inputs = learning.settings, pools.inputs
     patterns = one_grid_patterns(inputs).to(learning.initial)
-    if settings.momentum or settings.noise:
+    if settings.momentum or settings.noise or settings.patterns_per_step:
         size = settings.patterns_per_step or inputs
         for step in range(settings.steps):
             chosen = (torch.arange(size, device=patterns.device) + step * size) % inputs

@@ -86,7 +86,7 @@ class Hebbian(OnAnything):
         noise: standard deviation of what each neuron sees beside the pattern (appendix, "Noisy case").
         rate: the learning rate, or a function of the step; by default as fast as is stable for the inputs, whatever
             their number. The paper's Fig. 4A has ``lambda step: 0.5 / (1000 + step)``.
-        steps: at most so many steps (of one grid: sweeps).
+        steps: at most so many steps (of one grid, unless patterns_per_step is given: sweeps).
         target: stop where −log SNR is below this; none: take all steps.
         in_turn: layer by layer, let one layer learn after the other instead of all at once.
         image_shape: layer by layer, (channels, height, width) of the network's input, if it is not that of the first
