@@ -114,21 +114,55 @@ def _check_pattern(name: str, layer: Any, x: Tensor, period: int) -> None:
             f"layer {name!r} takes inputs of size {layer.input_size}, but the patterns that reach it have size "
             f"{tuple(x.shape[2:])}; give image_shape, (channels, *size) of the network's input"
         )
+    instead = 'use patterns="one_grid" or "independent", or Instant()'
+    if not _repeats(x, period):
+        raise ValueError(
+            f"the patterns that reach layer {name!r} do not repeat with the period {period}, so that the neurons of a "
+            "grid would see different ones: what lies before it (a local layer that does not sleep, a position that "
+            f"is added, another size of the image) has broken them; {instead}"
+        )
     cell = _cell_in_the_middle(x, period).flatten(2)
     if period > 1 and bool(((cell - cell[..., :1]).abs().amax() <= 1e-6 * cell.abs().amax()) & cell.any()):
         raise ValueError(
             f"the patterns that reach layer {name!r} do not vary with the period {period} any more: what lies before "
             "it (pooling over a whole period, or with a stride that has a factor in common with it) has lost them; "
-            'use patterns="one_grid" or "independent", or Instant()'
+            f"{instead}"
         )
 
 
+def _repeats(x: Tensor, period: int) -> bool:
+    """Whether the pattern, in the middle of the image, comes again after a period along each axis."""
+    middle = x
+    for axis in range(2, x.dim()):
+        middle = middle.narrow(axis, *_undisturbed(x.shape[axis], period))
+    allowed = torch.finfo(x.dtype).eps ** 0.5 * middle.abs().amax()
+    for axis in range(2, x.dim()):
+        rest = middle.shape[axis] - period
+        if rest > 0:
+            apart = (middle.narrow(axis, period, rest) - middle.narrow(axis, 0, rest)).abs().amax()
+            if not bool(apart <= allowed):
+                return False
+    return True
+
+
+def _undisturbed(size: int, period: int) -> tuple[int, int]:
+    """Where two periods, or as much as there is room for, lie away from the border: the first place and how many.
+
+    The border of pooling, or of a convolution that was kept, may disturb the pattern.
+
+    >>> _undisturbed(12, 3), _undisturbed(6, 3), _undisturbed(4, 3)
+    ((3, 6), (1, 4), (0, 4))
+    """
+    length = min(2 * period, size - 2) if size - 2 > period else size
+    return (size - length) // 2, length
+
+
 def _cell_in_the_middle(x: Tensor, period: int) -> Tensor:
-    """One period of a repeated pattern, read where the border (of a pooling layer, say) has not disturbed it."""
+    """One period of a repeated pattern, from its phase 0 on."""
     cell = x
     for axis in range(2, x.dim()):
-        start = x.shape[axis] // 2 // period * period
-        cell = cell.narrow(axis, start if start + period <= x.shape[axis] else 0, min(period, x.shape[axis]))
+        start, length = _undisturbed(x.shape[axis], period)
+        cell = cell.narrow(axis, start, min(period, length)).roll(start % period, axis)
     return cell
 
 
