@@ -1,13 +1,17 @@
-"""A pretended device: tensors there are real, and refuse to meet those of the CPU as CUDA's do."""
+"""Two real processes; and a pretended device, whose real tensors refuse to meet those of the CPU as CUDA's do."""
 
 import copy
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
+import torch.multiprocessing
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
@@ -18,6 +22,22 @@ MODULE = SimpleNamespace(
     get_amp_supported_dtype=lambda: [torch.float16], _is_in_bad_fork=lambda: False, manual_seed_all=lambda seed: None
 )
 BETWEEN_DEVICES = (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default)
+
+
+@pytest.fixture(scope="session")
+def on_two_processes() -> Callable[[Callable[[int, Path], None], Path], None]:
+    """``on_two_processes(work, folder)`` calls work(rank, folder) on both; results are to be written there."""
+    return lambda work, folder: torch.multiprocessing.spawn(_work_and_leave, (work, folder), 2)
+
+
+def _work_and_leave(rank: int, work: Callable[[int, Path], None], folder: Path) -> None:
+    os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX512_CORE_FP16"
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+    work(rank, folder)
+    dist.barrier()
+    dist.destroy_process_group()
+    os._exit(0)  # all is written; on a busy machine gloo's threads now and then abort a process that unwinds
 
 
 class Elsewhere(Tensor):
