@@ -123,3 +123,22 @@ def test_a_border_that_disturbs_the_patterns_is_left_out(size):
         Hebbian(patterns="layer_by_layer", steps=2)(model)
     for ours, expected in zip(disturbed.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(ours, expected)
+
+
+def test_a_layer_that_no_pattern_reaches_is_named():
+    class WithHead(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.head = nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 2, 3)
+
+        def forward(self, x):
+            y = self.first(x)
+            return (y, self.head(y)) if self.training else y
+
+    model = sleepconv.to_locally_connected(WithHead(), torch.zeros(1, 1, 9, 9))
+    before = model.first.weight.detach().clone()
+    with pytest.raises(ValueError, match="no pattern reached head.*exclude it"):
+        Hebbian(patterns="layer_by_layer")(model)
+    assert torch.equal(model.first.weight, before)
+    sleepconv.Sleep(model, every=1, rule=Hebbian(patterns="layer_by_layer", steps=2), exclude=["head"]).step()
+    assert not torch.equal(model.first.weight, before)

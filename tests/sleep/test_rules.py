@@ -1,6 +1,7 @@
 """The rules on tensors, layers and models."""
 
 import copy
+import math
 
 import pytest
 import torch
@@ -157,10 +158,15 @@ def test_an_interrupted_sleep_leaves_the_weights_as_they_were():
         (lambda: Hebbian(patterns="dreams"), "patterns is one of"),
         (lambda: Hebbian(decay=0.0, noise=0.1), "decay above zero"),
         (lambda: Hebbian(decay=-1.0), "0 or more"),
+        (lambda: Hebbian(decay=math.nan), "decay=nan.*finite"),
+        (lambda: Hebbian(noise=math.inf), "noise=inf.*finite"),
+        (lambda: Hebbian(inhibition=math.nan), "inhibition is a finite number"),
+        (lambda: Hebbian(steps=1.5), "steps is a whole number"),
+        (lambda: Hebbian(patterns_per_step=1.5), "patterns_per_step is a whole number"),
         (lambda: Hebbian(steps=0), "steps"),
         (lambda: Hebbian(momentum=1.2), "momentum"),
         (lambda: Hebbian(rate=-0.1), "rate is above 0"),
-        (lambda: Hebbian(patterns_per_step=0), "patterns_per_step is 1 or more"),
+        (lambda: Hebbian(patterns_per_step=0), "patterns_per_step is a whole number ≥ 1, not 0"),
         (lambda: Hebbian()(torch.zeros(4), torch.zeros(4, dtype=torch.int64)), "none for their filters"),
         (lambda: Hebbian()(torch.full((4, 1, 1), torch.nan), torch.zeros(4, dtype=torch.int64)), "not finite"),
         (lambda: Hebbian(inhibition=-0.5), "inhibition"),
@@ -178,6 +184,7 @@ def test_an_interrupted_sleep_leaves_the_weights_as_they_were():
         (lambda: Instant(period=8)(LocallyConnected2d(1, 1, 3, input_size=10)), "as the rule's border and period"),
         (lambda: Circuit(presentations=0), "presentations"),
         (lambda: Circuit(decay=-1.0), "decay"),
+        (lambda: Circuit(decay=math.nan), "decay=nan is a finite number"),
         (lambda: Instant()(torch.zeros(3, 1)), "does not know its grids"),
         (lambda: Instant()(nn.Linear(2, 2)), "no locally connected layer"),
         (lambda: Instant()(LocallyConnected2d(1, 1, 3, input_size=4)), "nothing to share"),

@@ -218,12 +218,22 @@ def sleep_layer_by_layer(
             except RuntimeError as error:
                 shape = f"(channels, *size) = {image_shape}"
                 raise ValueError(f"the network does not take images of {shape} ({error}); give image_shape") from error
+            _check_reached(seen)
     return {name: _report(pools, learnings[name], seen[name]) for name, pools in layers.items()}
 
 
+def _check_reached(seen: Mapping[str, list[Tensor]]) -> None:
+    missed = ", ".join(name for name, windows in seen.items() if not windows)
+    if missed:
+        raise ValueError(
+            f"no pattern reached {missed}: the network, in eval mode, does not call what sleeps there; exclude it from "
+            'sleep, or use patterns="one_grid" or "independent", or Instant()'
+        )
+
+
 def _report(pools: LayerPools, learnings: dict[int, PoolLearning], seen: list[Tensor]) -> LayerReport:
-    condition = condition_number(torch.cat(seen)) if seen else float("nan")
-    return LayerReport(_worst(pools), condition, max(learning.steps for learning in learnings.values()))
+    steps = max(learning.steps for learning in learnings.values())
+    return LayerReport(_worst(pools), condition_number(torch.cat(seen)), steps)
 
 
 def _steps(settings: Settings, learnings: list[dict[int, PoolLearning]]) -> Any:
