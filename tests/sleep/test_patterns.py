@@ -1,5 +1,7 @@
 """Patterns that pass from layer to layer."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -142,3 +144,13 @@ def test_a_layer_that_no_pattern_reaches_is_named():
     assert torch.equal(model.first.weight, before)
     sleepconv.Sleep(model, every=1, rule=Hebbian(patterns="layer_by_layer", steps=2), exclude=["head"]).step()
     assert not torch.equal(model.first.weight, before)
+
+
+def test_patterns_pass_a_model_that_is_compiled_as_a_whole():
+    plain = between(nn.ReLU())
+    compiled = copy.deepcopy(plain)
+    compiled.compile(backend="eager", fullgraph=True)
+    for model in (plain, compiled):
+        Hebbian(patterns="layer_by_layer", steps=2)(model)
+    for ours, expected in zip(compiled.parameters(), plain.parameters(), strict=True):
+        assert torch.equal(ours, expected)

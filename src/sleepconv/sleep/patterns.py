@@ -10,8 +10,9 @@
     between, drive the next one (section 4.1).
 """
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from math import gcd
 from typing import Any
 
@@ -57,7 +58,7 @@ def pass_through(
     period: int,
 ) -> None:
     """Send periodic images through the network; every layer's pools learn, then answer with equalised responses."""
-    with _eval_mode(model), _sleeping_forwards(layers, plasticity, period):
+    with _eval_mode(model), _sleeping_forwards(layers, plasticity, period), _not_compiled():
         model(images)
 
 
@@ -164,6 +165,11 @@ def _cell_in_the_middle(x: Tensor, period: int) -> Tensor:
         start, length = _undisturbed(x.shape[axis], period)
         cell = cell.narrow(axis, start, min(period, length)).roll(start % period, axis)
     return cell
+
+
+def _not_compiled() -> AbstractContextManager[Any]:
+    """Plasticity is not to become part of a graph, if the model or a part of it is compiled."""
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
 
 
 @contextmanager
