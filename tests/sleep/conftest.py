@@ -15,7 +15,6 @@ import torch.multiprocessing
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
-from torch.utils.backend_registration import _DummyDeviceGuard
 
 DEVICE = torch.device("privateuseone:0")  # PyTorch's name for a device that others bring along
 MODULE = SimpleNamespace(
@@ -101,6 +100,8 @@ def _check_one_device(function: Any, args: tuple, given: list[Tensor]) -> None:
 def on_another_device() -> Callable[[nn.Module], AbstractContextManager[nn.Module]]:
     """``with on_another_device(model) as there``: a copy of it on the pretended device, which is there meanwhile."""
     if not hasattr(torch, DEVICE.type):
+        from torch.utils.backend_registration import _DummyDeviceGuard  # newer than the least PyTorch we support
+
         torch._C._acc.register_python_privateuseone_device_guard(_DummyDeviceGuard())
         torch._register_device_module(DEVICE.type, MODULE)
     return _on_another_device

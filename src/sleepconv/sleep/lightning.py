@@ -33,7 +33,8 @@ class SleepCallback(Base):
     Args:
         every: optimizer steps from sleep to sleep.
         before_evaluation: sleep before validation and testing, if the model took steps since its last sleep.
-        optimizer: which of the trainer's optimizers counts the steps, if it has several.
+        optimizer: which of the trainer's optimizers counts the steps, if it has several; give each that trains local
+            layers a callback of its own, which includes these.
         options: what else ``Sleep`` takes: rule, include, exclude, share_moments, restart_each_epoch, statistics.
 
     Attributes:

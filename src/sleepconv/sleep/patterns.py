@@ -119,8 +119,9 @@ def _check_pattern(name: str, layer: Any, x: Tensor, period: int) -> None:
     if not _repeats(x, period):
         raise ValueError(
             f"the patterns that reach layer {name!r} do not repeat with the period {period}, so that the neurons of a "
-            "grid would see different ones: what lies before it (a local layer that does not sleep, a position that "
-            f"is added, another size of the image) has broken them; {instead}"
+            "grid would see different ones: what lies before it (a local layer that does not sleep, an added position, "
+            "resizing, or zero padding of so many kept layers that it shows in the middle) has broken them; "
+            f"{instead}"
         )
     cell = _cell_in_the_middle(x, period).flatten(2)
     if period > 1 and bool(((cell - cell[..., :1]).abs().amax() <= 1e-6 * cell.abs().amax()) & cell.any()):
