@@ -147,7 +147,8 @@ def _neurons_moved(layer: LocallyConnected, shift: Shift) -> Shift:
 def _overlapping_responses(layer: LocallyConnected, shift: Shift, moved: Shift) -> tuple[Tensor, Tensor]:
     """Responses to two overlapping views of one scene, cut to where both should agree."""
     extent = [size + s for size, s in zip(layer.input_size, shift, strict=True)]
-    scene = torch.randn(2, layer.in_channels, *extent, generator=torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(0)
+    scene = torch.randn(2, layer.in_channels, *extent, generator=generator, device=generator.device)
     scene = scene.to(layer.weight.device, layer.weight.dtype)
     corners = [slice(0, n) for n in layer.input_size], [slice(s, None) for s in shift]
     first_view, second_view = (layer(scene[(..., *corner)].contiguous()) for corner in corners)

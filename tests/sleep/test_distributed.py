@@ -1,12 +1,10 @@
 """Two real processes against one."""
 
-import os
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing
 from torch import nn
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
@@ -99,22 +97,12 @@ def whole(tensor):
 
 
 def train_everywhere(rank, folder):
-    join(rank, folder)
     for name, (mode, options) in RUNS.items():
         torch.save(trained(mode, rank, **options), folder / f"{name}-{rank}.pt")
     torch.save(refused_placement(), folder / f"refusal-{rank}.pt")
     torch.save(failed_rule(), folder / f"rule-{rank}.pt")
     torch.save(more_processes_than_rows(), folder / f"rows-{rank}.pt")
     torch.save(dealt_out_within_replicas(), folder / f"replicas-{rank}.pt")
-    dist.barrier()
-    dist.destroy_process_group()
-    os._exit(0)  # all is written; on a busy machine gloo's threads now and then abort a process that unwinds
-
-
-def join(rank, folder):
-    os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX512_CORE_FP16"
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=PROCESSES)
 
 
 def refused_placement():
@@ -165,9 +153,9 @@ RUNS = {
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory) -> Path:
+def results(on_two_processes, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("processes")
-    torch.multiprocessing.spawn(train_everywhere, (folder,), PROCESSES)
+    on_two_processes(train_everywhere, folder)
     return folder
 
 

@@ -1,38 +1,44 @@
 """The callback in a real Trainer."""
 
 import importlib.util
+import os
+import sys
 import warnings
 
 import pytest
 import torch
+from lightning import LightningModule, Trainer
 from torch import nn
 
 from sleepconv import to_locally_connected
+from sleepconv.sleep import Hebbian
 from sleepconv.sleep.lightning import SleepCallback
 from sleepconv.testing import assert_convolutional
 
-MISSING = importlib.util.find_spec("lightning") is None
-needs_lightning = pytest.mark.skipif(MISSING, reason="lightning is not installed")
 
-
-@pytest.mark.skipif(not MISSING, reason="lightning is installed")
-def test_without_lightning_the_error_says_what_to_install():
+def test_without_lightning_the_error_says_what_to_install(monkeypatch):
+    for package in ("lightning.pytorch", "pytorch_lightning"):
+        monkeypatch.setitem(sys.modules, package, None)  # Python then finds no such package
+    specification = importlib.util.find_spec("sleepconv.sleep.lightning")
+    without = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(without)
     with pytest.raises(ImportError, match=r"sleepconv\[lightning\]"):
-        SleepCallback(every=2)
+        without.SleepCallback(every=2)
 
 
-def module():
-    from lightning import LightningModule
-
+def module(network=None):
     class Small(LightningModule):
         def __init__(self):
             super().__init__()
-            convolutional = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(98, 2))
+            convolutional = network or nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(98, 2))
             self.network = to_locally_connected(convolutional, torch.randn(1, 1, 9, 9))
             self.weights_convolutional_in_validation = []
 
+        def forward(self, x):
+            return self.network(x)
+
         def training_step(self, batch, _):
-            return nn.functional.cross_entropy(self.network(batch[0]), batch[1])
+            return nn.functional.cross_entropy(self(batch[0]), batch[1])
 
         def validation_step(self, batch, _):
             try:
@@ -47,28 +53,18 @@ def module():
     return Small()
 
 
-def fit(model, callback, folder, epochs=1, **options):
-    from lightning import Trainer
-
+def fit(model, callback, folder, epochs=1, trainer_options=None, **options):
     data = torch.utils.data.TensorDataset(torch.randn(20, 1, 9, 9), torch.randint(2, (20,)))
     loader, validation = (torch.utils.data.DataLoader(data, batch_size=size) for size in (4, 20))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        trainer = Trainer(
-            max_epochs=epochs,
-            callbacks=[callback],
-            default_root_dir=folder,
-            logger=False,
-            accelerator="cpu",
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            num_sanity_val_steps=0,
-        )
+        quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+        usual = {"callbacks": [callback], "default_root_dir": folder, "accelerator": "cpu", "num_sanity_val_steps": 0}
+        trainer = Trainer(max_epochs=epochs, **quiet, **usual | (trainer_options or {}))
         trainer.fit(model, loader, validation, **options)
     return trainer
 
 
-@needs_lightning
 def test_sleeps_every_so_many_steps_of_the_trainers_optimizer(tmp_path):
     callback = SleepCallback(every=2, statistics=True)
     fit(module(), callback, tmp_path)
@@ -76,7 +72,6 @@ def test_sleeps_every_so_many_steps_of_the_trainers_optimizer(tmp_path):
     assert callback.sleep.steps == 5
 
 
-@needs_lightning
 @pytest.mark.parametrize("before_evaluation", [True, False])
 def test_sleeps_before_validation_only_if_asked(before_evaluation, tmp_path):
     model = module()
@@ -84,7 +79,6 @@ def test_sleeps_before_validation_only_if_asked(before_evaluation, tmp_path):
     assert model.weights_convolutional_in_validation == [before_evaluation]
 
 
-@needs_lightning
 def test_counts_on_from_lightnings_checkpoint(tmp_path):
     fit(module(), SleepCallback(every=2), tmp_path).save_checkpoint(tmp_path / "saved.ckpt")
     callback = SleepCallback(every=2, statistics=True)
@@ -93,16 +87,65 @@ def test_counts_on_from_lightnings_checkpoint(tmp_path):
     assert [record.step for record in callback.sleep.records] == [6, 8, 10]
 
 
-@needs_lightning
 def test_the_count_restarts_with_each_epoch_if_asked(tmp_path):
     callback = SleepCallback(every=3, restart_each_epoch=True, statistics=True)
     fit(module(), callback, tmp_path, epochs=2)
     assert [record.step for record in callback.sleep.records] == [3, 8]
 
 
-@needs_lightning
 def test_the_same_callback_serves_a_second_fit(tmp_path):
     model, callback = module(), SleepCallback(every=2)
     fit(model, callback, tmp_path)
     fit(model, callback, tmp_path)
     assert callback.sleep.steps == 10
+
+
+class TwoOptimizers(LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.automatic_optimization = False
+        self.first, self.second = (to_locally_connected(nn.Conv2d(1, 2, 3), torch.randn(1, 1, 9, 9)) for _ in range(2))
+
+    def training_step(self, batch, _):
+        for optimizer, network in zip(self.optimizers(), (self.first, self.second), strict=True):
+            optimizer.zero_grad()
+            self.manual_backward(network(batch[0]).square().mean())
+            optimizer.step()
+
+    def validation_step(self, batch, _):
+        pass
+
+    def configure_optimizers(self):
+        return [torch.optim.SGD(network.parameters(), lr=0.1) for network in (self.first, self.second)]
+
+
+def test_each_of_two_optimizers_has_a_callback_of_its_own(tmp_path):
+    first = SleepCallback(every=2, optimizer=0, include=["first"], statistics=True)
+    second = SleepCallback(every=3, optimizer=1, include=["second"], statistics=True)
+    trainer = fit(TwoOptimizers(), first, tmp_path, trainer_options={"callbacks": [first, second]})
+    assert [[record.step for record in callback.sleep.records] for callback in (first, second)] == [[2, 4], [3]]
+    trainer.save_checkpoint(tmp_path / "saved.ckpt")
+    counts = torch.load(tmp_path / "saved.ckpt", weights_only=False)["callbacks"]
+    assert [counts[callback.state_key]["last_sleep"] for callback in (first, second)] == [4, 3]
+
+
+def train_as_replica(rank, folder):
+    """On batches of its own, and so with BatchNorm statistics of its own, which the patterns pass."""
+    os.environ |= {"TORCHELASTIC_RUN_ID": "test", "GROUP_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+    torch.manual_seed(0)
+    model = module(
+        nn.Sequential(nn.Conv2d(1, 9, 3), nn.BatchNorm2d(9), nn.Conv2d(9, 2, 3), nn.Flatten(), nn.Linear(50, 2))
+    )
+    callback = SleepCallback(every=1, rule=Hebbian(patterns="layer_by_layer", steps=3), statistics=True)
+    fit(model, callback, folder, trainer_options={"strategy": "ddp", "devices": 2})
+    torch.save([model.state_dict(), len(callback.sleep.records)], folder / f"{rank}.pt")
+
+
+@pytest.mark.xdist_group("distributed")
+def test_replicas_stay_alike_when_patterns_differ_between_them(on_two_processes, tmp_path):
+    on_two_processes(train_as_replica, tmp_path)
+    (first, sleeps), (second, _) = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
+    assert sleeps == 3
+    for name in ("network.0.weight", "network.2.weight", "network.4.weight"):
+        assert torch.equal(first[name], second[name]), name

@@ -1,13 +1,13 @@
 """The rules on tensors, layers and models."""
 
 import copy
+import math
 
 import pytest
 import torch
 from torch import nn
 
-import sleepconv
-from sleepconv.functional import lateral_grids, weight_snr
+from sleepconv.functional import weight_snr
 from sleepconv.nn import LocallyConnected1d, LocallyConnected2d
 from sleepconv.simulation.theory import fixed_point
 from sleepconv.sleep import Circuit, DivergenceError, Hebbian, Instant
@@ -44,6 +44,18 @@ def test_sweeping_in_closed_form_equals_presenting_one_grid_after_the_other():
                 change[..., j] -= 2 * (responses - kappa * responses.mean(0))
                 naive = naive + 0.05 * change
         torch.testing.assert_close(ours, naive)
+
+
+def test_a_step_on_one_grid_averages_over_as_many_patterns_as_was_said():
+    weight, grids = torch.randn(5, 2, 4, dtype=torch.float64), torch.zeros(5, dtype=torch.int64)
+
+    def slept(**options):
+        return Hebbian(decay=0.1, rate=0.05, **options)(weight.clone(), grids)
+
+    torch.testing.assert_close(slept(patterns_per_step=1, steps=12), slept(steps=3))
+    expected = weight.clone()
+    expected[..., :2] -= 0.05 * 2 * (weight - weight.mean(0))[..., :2]  # x² = 4 for each of two patterns
+    torch.testing.assert_close(slept(patterns_per_step=2, steps=1), expected)
 
 
 def test_the_default_rate_is_stable_for_512_channels():
@@ -85,27 +97,6 @@ def test_the_circuit_acts_on_layers():
     assert weight_snr(layer.weight, layer.grids) > before
 
 
-def test_layers_of_1x1_filters_follow_the_networks_period():
-    model = sleepconv.to_locally_connected(
-        nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 4, 1)), torch.zeros(1, 3, 9, 9)
-    )
-    Hebbian(decay=1e-6, patterns="layer_by_layer", steps=300)(model)
-    weight = model[2].weight.detach()
-    within = weight_snr(weight, lateral_grids((9, 9), 1, period=3))
-    assert within > 1e3
-    assert weight_snr(weight, model[2].grids) < 10
-
-
-def test_networks_without_one_period_are_refused_with_their_layers_and_an_alternative():
-    stem = nn.Sequential(nn.Conv2d(3, 4, 7, stride=2, padding=3), nn.Conv2d(4, 4, 3, padding=1))
-    model = sleepconv.to_locally_connected(stem, torch.zeros(1, 3, 20, 20))
-    with pytest.raises(ValueError, match=r"0 \(7, 7\), 1 \(3, 3\).*one_grid.*Instant"):
-        Hebbian(patterns="layer_by_layer")(model)
-    strided = sleepconv.to_locally_connected(nn.Conv2d(3, 4, 3, stride=3), torch.zeros(1, 3, 18, 18))
-    with pytest.raises(ValueError, match="stride.*factor in common with the period 3"):
-        Hebbian(patterns="layer_by_layer")(strided)
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("patterns", ["one_grid", "independent", "layer_by_layer"])
 def test_half_precision_weights_learn_in_single_precision(dtype, patterns):
@@ -129,32 +120,6 @@ def test_sleep_under_autocast_learns_in_the_weights_precision():
     assert torch.equal(layer.weight, other.weight)
 
 
-@pytest.mark.parametrize("pooling", [nn.MaxPool2d(3), nn.MaxPool2d(3, stride=2), nn.AvgPool2d(6, stride=1)])
-def test_pooling_that_loses_the_pattern_is_refused_with_the_layer_that_misses_it(pooling):
-    kept = nn.Sequential(nn.Conv2d(1, 3, 5, padding=2), pooling, nn.Conv2d(3, 3, 3, padding=1))
-    model = sleepconv.to_locally_connected(kept, torch.zeros(1, 1, 24, 24), keep_first=1)
-    with pytest.raises(ValueError, match="reach layer '2' do not vary with the period 3"):
-        Hebbian(patterns="layer_by_layer", image_shape=(1, 24, 24))(model)
-
-
-def test_patterns_pass_kept_convolutions_and_pooling_that_keeps_the_period():
-    kept = nn.Sequential(nn.Conv2d(9, 9, 5, padding=2), nn.MaxPool2d(2), nn.Conv2d(9, 3, 3, padding=1))
-    model = sleepconv.to_locally_connected(kept, torch.zeros(1, 9, 24, 24), keep_first=1)
-    before = weight_snr(model[2].weight, model[2].grids)
-    rule = Hebbian(patterns="layer_by_layer", image_shape=(9, 24, 24), steps=10, patterns_per_step=100)
-    rule(model)
-    assert rule.reports["2"].condition < 1e6
-    assert weight_snr(model[2].weight, model[2].grids) > before
-
-
-@pytest.mark.parametrize("image_shape", [None, (3, 20, 20)])
-def test_images_of_another_size_than_the_network_takes_are_refused(image_shape):
-    kept = nn.Sequential(nn.Conv2d(3, 3, 3, padding=1), nn.MaxPool2d(2), nn.Conv2d(3, 3, 3))
-    model = sleepconv.to_locally_connected(kept, torch.zeros(1, 3, 24, 24), keep_first=1)
-    with pytest.raises(ValueError, match=r"takes inputs of size \(12, 12\).*give image_shape"):
-        Hebbian(patterns="layer_by_layer", image_shape=image_shape)(model)
-
-
 def unchanged_after(rule, error, says=None):
     layer = LAYERS["plain"]()
     before = layer.weight.detach().clone()
@@ -176,27 +141,6 @@ def test_a_rate_that_diverges_slowly_is_detected_too(rule):
     unchanged_after(rule, DivergenceError, "diverge")
 
 
-def test_a_dilation_that_breaks_the_period_and_images_of_another_shape_are_refused():
-    dilated = nn.Sequential(nn.Conv2d(1, 3, 3, padding=1), nn.Conv2d(3, 3, 3, dilation=3, padding=3))
-    model = sleepconv.to_locally_connected(dilated, torch.zeros(1, 1, 24, 24))
-    with pytest.raises(ValueError, match="dilation of 1 has a factor in common"):
-        Hebbian(patterns="layer_by_layer")(model)
-    kept = nn.Sequential(nn.Conv2d(1, 3, 3, padding=1), nn.Conv2d(3, 3, 3, padding=1))
-    model = sleepconv.to_locally_connected(kept, torch.zeros(1, 1, 9, 9), keep_first=1)
-    with pytest.raises(ValueError, match="give image_shape"):
-        Hebbian(patterns="layer_by_layer", steps=2)(model)
-    Hebbian(patterns="layer_by_layer", steps=2, image_shape=(1, 9, 9))(model)
-
-
-def test_neurons_alone_in_their_grid_answer_too():
-    model = sleepconv.to_locally_connected(
-        nn.Sequential(nn.Conv2d(8, 4, 3, padding=1), nn.Conv2d(4, 2, 3, padding=1)), torch.zeros(1, 8, 4, 4)
-    )
-    rule = Hebbian(patterns="layer_by_layer", steps=50)
-    rule(model)
-    assert rule.reports["1"].condition < 1e9
-
-
 def test_an_interrupted_sleep_leaves_the_weights_as_they_were():
     def rate(step):
         if step == 3:
@@ -208,26 +152,21 @@ def test_an_interrupted_sleep_leaves_the_weights_as_they_were():
     unchanged_after(Circuit(rate=rate), KeyboardInterrupt)
 
 
-def test_a_network_that_slept_layer_by_layer_is_awake_again():
-    model = sleepconv.to_locally_connected(
-        nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)), torch.zeros(2, 3, 9, 9)
-    )
-    Hebbian(patterns="layer_by_layer", steps=2)(model)
-    assert model.training
-    assert "forward" not in vars(model[0])
-    assert model[1].num_batches_tracked == 0
-
-
 @pytest.mark.parametrize(
     ("make", "says"),
     [
         (lambda: Hebbian(patterns="dreams"), "patterns is one of"),
         (lambda: Hebbian(decay=0.0, noise=0.1), "decay above zero"),
         (lambda: Hebbian(decay=-1.0), "0 or more"),
+        (lambda: Hebbian(decay=math.nan), "decay=nan.*finite"),
+        (lambda: Hebbian(noise=math.inf), "noise=inf.*finite"),
+        (lambda: Hebbian(inhibition=math.nan), "inhibition is a finite number"),
+        (lambda: Hebbian(steps=1.5), "steps is a whole number"),
+        (lambda: Hebbian(patterns_per_step=1.5), "patterns_per_step is a whole number"),
         (lambda: Hebbian(steps=0), "steps"),
         (lambda: Hebbian(momentum=1.2), "momentum"),
         (lambda: Hebbian(rate=-0.1), "rate is above 0"),
-        (lambda: Hebbian(patterns_per_step=0), "patterns_per_step is 1 or more"),
+        (lambda: Hebbian(patterns_per_step=0), "patterns_per_step is a whole number ≥ 1, not 0"),
         (lambda: Hebbian()(torch.zeros(4), torch.zeros(4, dtype=torch.int64)), "none for their filters"),
         (lambda: Hebbian()(torch.full((4, 1, 1), torch.nan), torch.zeros(4, dtype=torch.int64)), "not finite"),
         (lambda: Hebbian(inhibition=-0.5), "inhibition"),
@@ -245,6 +184,7 @@ def test_a_network_that_slept_layer_by_layer_is_awake_again():
         (lambda: Instant(period=8)(LocallyConnected2d(1, 1, 3, input_size=10)), "as the rule's border and period"),
         (lambda: Circuit(presentations=0), "presentations"),
         (lambda: Circuit(decay=-1.0), "decay"),
+        (lambda: Circuit(decay=math.nan), "decay=nan is a finite number"),
         (lambda: Instant()(torch.zeros(3, 1)), "does not know its grids"),
         (lambda: Instant()(nn.Linear(2, 2)), "no locally connected layer"),
         (lambda: Instant()(LocallyConnected2d(1, 1, 3, input_size=4)), "nothing to share"),

@@ -183,7 +183,7 @@ def test_records_of_weights_that_are_no_numbers_can_be_written_too():
     assert math.isnan(float(json.loads(json.dumps(record.as_dict(), allow_nan=False))["layers"]["0"]["after"]))
 
 
-@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD])
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD, torch.optim.Adafactor])
 @pytest.mark.parametrize("share_moments", [True, False])
 def test_moments_are_shared_only_if_asked(kind, share_moments):
     model = network()

@@ -33,6 +33,7 @@ def share_weights_(
     >>> share_weights_(weight, torch.tensor([0, 1, 0, 1])).flatten().tolist()
     [2.0, 15.0, 2.0, 15.0]
     """
+    grids = grids.cpu()
     neurons = neurons_per_grid(weight, grids)
     if int(neurons.max()) < 2:
         raise ValueError(
@@ -43,7 +44,7 @@ def share_weights_(
         native.share_(weight, grids)
         return weight
     sums, _ = grid_sums(weight, grids)
-    return set_grids_(weight, grids, sums.div_(neurons.reshape([-1] + [1] * (sums.dim() - 1))))
+    return set_grids_(weight, grids, sums.div_(neurons.to(sums.device).reshape([-1] + [1] * (sums.dim() - 1))))
 
 
 @torch.no_grad()

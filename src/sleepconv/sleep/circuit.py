@@ -41,7 +41,7 @@ def run_circuit(
         number = min(CHUNK, presentations - first)
         windows = scale * layer.windows(pool, random_cell(layer, number, generator, state.initial))
         steps = range(first * constants.steps, (first + number) * constants.steps)
-        rates = torch.tensor([rate(step) if callable(rate) else rate for step in steps], dtype=torch.float64)
+        rates = state.initial.new_tensor([rate(step) if callable(rate) else rate for step in steps])
         norms = windows.square().sum(dim=-1).mT
         maps = presentation_maps(norms, rates.view(number, -1), decay=decays, constants=constants)
         for presentation in range(number):

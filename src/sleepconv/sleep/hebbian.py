@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sleepconv.functional.sharing import hebbian_step_
-from sleepconv.sleep.patterns import network_period, one_grid_patterns, pass_through, random_cell
+from sleepconv.sleep.patterns import network_period, one_grid_patterns, pass_through, random_cell, standard_normal
 from sleepconv.sleep.pools import LayerPools, Pool, condition_number
 
 Rate = float | Callable[[int], float]
@@ -70,7 +70,7 @@ class PoolLearning:
         noise = None
         if settings.noise:
             shape = (self.pool.weight.shape[0], self.pool.neurons, *patterns.shape[1:])
-            noise = settings.noise * torch.randn(shape, generator=self.generator).to(patterns)
+            noise = settings.noise * standard_normal(shape, self.generator, patterns)
         rate = self.rate(patterns)
         options: dict[str, Any] = {"decay": settings.decay, "momentum": settings.momentum}
         options |= {"inhibition": settings.inhibition, "noise": noise}
@@ -160,10 +160,10 @@ def _sleep_layer(pools: LayerPools, settings: Settings, kind: str) -> LayerRepor
 def _one_grid(pools: LayerPools, learning: PoolLearning) -> Tensor:
     settings, inputs = learning.settings, pools.inputs
     patterns = one_grid_patterns(inputs).to(learning.initial)
-    if settings.momentum or settings.noise:
+    if settings.momentum or settings.noise or settings.patterns_per_step:
         size = settings.patterns_per_step or inputs
         for step in range(settings.steps):
-            chosen = (torch.arange(size) + step * size) % inputs
+            chosen = (torch.arange(size, device=patterns.device) + step * size) % inputs
             learning.learn(patterns[chosen].expand(pools.groups, -1, -1))
         return patterns
     amplitude = inputs**0.5
@@ -212,18 +212,28 @@ def sleep_layer_by_layer(
         awake.clear()
         awake.update(turn)
         for _ in _steps(settings, [learnings[name] for name in turn]):
-            images = _periodic_images(settings.patterns_per_step or 64, image_shape, period, generator).to(like)
+            images = _periodic_images(settings.patterns_per_step or 64, image_shape, period, generator, like)
             try:
                 pass_through(model, layers, images, plasticity, period)
             except RuntimeError as error:
                 shape = f"(channels, *size) = {image_shape}"
                 raise ValueError(f"the network does not take images of {shape} ({error}); give image_shape") from error
+            _check_reached(seen)
     return {name: _report(pools, learnings[name], seen[name]) for name, pools in layers.items()}
 
 
+def _check_reached(seen: Mapping[str, list[Tensor]]) -> None:
+    missed = ", ".join(name for name, windows in seen.items() if not windows)
+    if missed:
+        raise ValueError(
+            f"no pattern reached {missed}: the network, in eval mode, does not call what sleeps there; exclude it from "
+            'sleep, or use patterns="one_grid" or "independent", or Instant()'
+        )
+
+
 def _report(pools: LayerPools, learnings: dict[int, PoolLearning], seen: list[Tensor]) -> LayerReport:
-    condition = condition_number(torch.cat(seen)) if seen else float("nan")
-    return LayerReport(_worst(pools), condition, max(learning.steps for learning in learnings.values()))
+    steps = max(learning.steps for learning in learnings.values())
+    return LayerReport(_worst(pools), condition_number(torch.cat(seen)), steps)
 
 
 def _steps(settings: Settings, learnings: list[dict[int, PoolLearning]]) -> Any:
@@ -233,11 +243,13 @@ def _steps(settings: Settings, learnings: list[dict[int, PoolLearning]]) -> Any:
         yield step
 
 
-def _periodic_images(number: int, shape: tuple[int, ...], period: int, generator: torch.Generator) -> Tensor:
+def _periodic_images(
+    number: int, shape: tuple[int, ...], period: int, generator: torch.Generator, like: Tensor
+) -> Tensor:
     channels, *size = shape
-    cell = torch.randn(number, channels, *(period,) * len(size), generator=generator)
+    cell = standard_normal((number, channels, *(period,) * len(size)), generator, like)
     for axis, n in enumerate(size):
-        cell = cell.index_select(2 + axis, torch.arange(n) % period)
+        cell = cell.index_select(2 + axis, torch.arange(n, device=cell.device) % period)
     return cell
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import nn
 
+from sleepconv.sleep.evaluation import unwrapped
 from sleepconv.sleep.sleep import Sleep
 
 
@@ -18,6 +19,11 @@ def _callback_class() -> Any:
     return object
 
 
+def _replica(trainer: Any, pl_module: nn.Module) -> nn.Module:
+    """The DDP model around the module, if there is one: its replicas are to agree after each sleep."""
+    return trainer.model if isinstance(trainer.model, nn.parallel.DistributedDataParallel) else pl_module
+
+
 Base: Any = _callback_class()
 
 
@@ -27,7 +33,8 @@ class SleepCallback(Base):
     Args:
         every: optimizer steps from sleep to sleep.
         before_evaluation: sleep before validation and testing, if the model took steps since its last sleep.
-        optimizer: which of the trainer's optimizers counts the steps, if it has several.
+        optimizer: which of the trainer's optimizers counts the steps, if it has several; give each that trains local
+            layers a callback of its own, which includes these.
         options: what else ``Sleep`` takes: rule, include, exclude, share_moments, restart_each_epoch, statistics.
 
     Attributes:
@@ -46,12 +53,20 @@ class SleepCallback(Base):
         self.sleep: Sleep | None = None
         self._loaded: dict[str, Any] | None = None
 
+    @property
+    def state_key(self) -> str:
+        """Under which the counts are saved: several callbacks, for other optimizers or layers, have several."""
+        chosen = {name: self.options.get(name) for name in ("include", "exclude")}
+        return self._generate_state_key(optimizer=self.optimizer, **chosen)
+
     def on_train_start(self, trainer: Any, pl_module: nn.Module) -> None:
         """Attach to the optimizer, and count on from a checkpoint."""
-        if self.sleep is not None and self.sleep.model is pl_module:
+        model = _replica(trainer, pl_module)
+        if self.sleep is not None and unwrapped(self.sleep.model) is unwrapped(model):
             self.sleep.detach()
+            self.sleep.model = model
         else:
-            self.sleep = Sleep(pl_module, **self.options)
+            self.sleep = Sleep(model, **self.options)
         if self._loaded is not None:
             self.sleep.load_state_dict(self._loaded)
             self._loaded = None

@@ -10,8 +10,9 @@
     between, drive the next one (section 4.1).
 """
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from math import gcd
 from typing import Any
 
@@ -40,8 +41,12 @@ def random_cell(
     pools: LayerPools, patterns: int, generator: torch.Generator, like: Tensor
 ) -> Float[Tensor, "patterns in_channels *period"]:
     """Random patterns, one period of each."""
-    cell = torch.randn(patterns, pools.in_channels, *pools.period, generator=generator)
-    return cell.to(like)
+    return standard_normal((patterns, pools.in_channels, *pools.period), generator, like)
+
+
+def standard_normal(shape: tuple[int, ...], generator: torch.Generator, like: Tensor) -> Tensor:
+    """Numbers drawn on the CPU, the same for every device, and brought to where the other tensor is."""
+    return torch.randn(shape, generator=generator, device=generator.device).to(like)
 
 
 @torch.no_grad()
@@ -53,7 +58,7 @@ def pass_through(
     period: int,
 ) -> None:
     """Send periodic images through the network; every layer's pools learn, then answer with equalised responses."""
-    with _eval_mode(model), _sleeping_forwards(layers, plasticity, period):
+    with _eval_mode(model), _sleeping_forwards(layers, plasticity, period), _not_compiled():
         model(images)
 
 
@@ -110,22 +115,62 @@ def _check_pattern(name: str, layer: Any, x: Tensor, period: int) -> None:
             f"layer {name!r} takes inputs of size {layer.input_size}, but the patterns that reach it have size "
             f"{tuple(x.shape[2:])}; give image_shape, (channels, *size) of the network's input"
         )
+    instead = 'use patterns="one_grid" or "independent", or Instant()'
+    if not _repeats(x, period):
+        raise ValueError(
+            f"the patterns that reach layer {name!r} do not repeat with the period {period}, so that the neurons of a "
+            "grid would see different ones: what lies before it (a local layer that does not sleep, an added position, "
+            "resizing, or zero padding of so many kept layers that it shows in the middle) has broken them; "
+            f"{instead}"
+        )
     cell = _cell_in_the_middle(x, period).flatten(2)
     if period > 1 and bool(((cell - cell[..., :1]).abs().amax() <= 1e-6 * cell.abs().amax()) & cell.any()):
         raise ValueError(
             f"the patterns that reach layer {name!r} do not vary with the period {period} any more: what lies before "
             "it (pooling over a whole period, or with a stride that has a factor in common with it) has lost them; "
-            'use patterns="one_grid" or "independent", or Instant()'
+            f"{instead}"
         )
 
 
+def _repeats(x: Tensor, period: int) -> bool:
+    """Whether the pattern, in the middle of the image, comes again after a period along each axis."""
+    middle = x
+    for axis in range(2, x.dim()):
+        middle = middle.narrow(axis, *_undisturbed(x.shape[axis], period))
+    allowed = torch.finfo(x.dtype).eps ** 0.5 * middle.abs().amax()
+    for axis in range(2, x.dim()):
+        rest = middle.shape[axis] - period
+        if rest > 0:
+            apart = (middle.narrow(axis, period, rest) - middle.narrow(axis, 0, rest)).abs().amax()
+            if not bool(apart <= allowed):
+                return False
+    return True
+
+
+def _undisturbed(size: int, period: int) -> tuple[int, int]:
+    """Where two periods, or as much as there is room for, lie away from the border: the first place and how many.
+
+    The border of pooling, or of a convolution that was kept, may disturb the pattern.
+
+    >>> _undisturbed(12, 3), _undisturbed(6, 3), _undisturbed(4, 3)
+    ((3, 6), (1, 4), (0, 4))
+    """
+    length = min(2 * period, size - 2) if size - 2 > period else size
+    return (size - length) // 2, length
+
+
 def _cell_in_the_middle(x: Tensor, period: int) -> Tensor:
-    """One period of a repeated pattern, read where the border (of a pooling layer, say) has not disturbed it."""
+    """One period of a repeated pattern, from its phase 0 on."""
     cell = x
     for axis in range(2, x.dim()):
-        start = x.shape[axis] // 2 // period * period
-        cell = cell.narrow(axis, start if start + period <= x.shape[axis] else 0, min(period, x.shape[axis]))
+        start, length = _undisturbed(x.shape[axis], period)
+        cell = cell.narrow(axis, start, min(period, length)).roll(start % period, axis)
     return cell
+
+
+def _not_compiled() -> AbstractContextManager[Any]:
+    """Plasticity is not to become part of a graph, if the model or a part of it is compiled."""
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
 
 
 @contextmanager

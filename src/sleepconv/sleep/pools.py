@@ -78,7 +78,7 @@ class LayerPools:
         sides = padding_sides(self.layer.padding, self.kernel, self.stride, self.dilation) if self.kernel else ()
         for axis, k in enumerate(self.kernel):
             first = pool.phase[axis] * self.stride[axis] - sides[axis][0]
-            places = (first + torch.arange(k) * self.dilation[axis]) % cell.shape[2 + axis]
+            places = (first + torch.arange(k, device=cell.device) * self.dilation[axis]) % cell.shape[2 + axis]
             seen = seen.index_select(2 + axis, places)
         return seen.reshape(len(cell), self.groups, self.inputs).transpose(0, 1).contiguous()
 

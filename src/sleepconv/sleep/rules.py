@@ -7,6 +7,7 @@ weights as they were.
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
+from math import inf
 from typing import Any
 
 import torch
@@ -86,7 +87,7 @@ class Hebbian(OnAnything):
         noise: standard deviation of what each neuron sees beside the pattern (appendix, "Noisy case").
         rate: the learning rate, or a function of the step; by default as fast as is stable for the inputs, whatever
             their number. The paper's Fig. 4A has ``lambda step: 0.5 / (1000 + step)``.
-        steps: at most so many steps (of one grid: sweeps).
+        steps: at most so many steps (of one grid, unless patterns_per_step is given: sweeps).
         target: stop where −log SNR is below this; none: take all steps.
         in_turn: layer by layer, let one layer learn after the other instead of all at once.
         image_shape: layer by layer, (channels, height, width) of the network's input, if it is not that of the first
@@ -121,10 +122,11 @@ class Hebbian(OnAnything):
         """Refuse what cannot work."""
         if self.patterns not in KINDS:
             raise ValueError(f"patterns is one of {', '.join(KINDS)}, not {self.patterns!r}")
-        if self.decay < 0 or self.noise < 0 or self.steps < 1:
-            raise ValueError(f"decay={self.decay} and noise={self.noise} are 0 or more, steps={self.steps} 1 or more")
-        if self.patterns_per_step is not None and self.patterns_per_step < 1:
-            raise ValueError(f"patterns_per_step is 1 or more, not {self.patterns_per_step}")
+        if not (0 <= self.decay < inf and 0 <= self.noise < inf):
+            raise ValueError(f"decay={self.decay} and noise={self.noise} are finite numbers, 0 or more")
+        whole("steps", self.steps)
+        if self.patterns_per_step is not None:
+            whole("patterns_per_step", self.patterns_per_step)
         if self.rate is not None and not callable(self.rate) and not self.rate > 0:
             raise ValueError(f"rate is above 0, or a function of the step, not {self.rate}")
         _check_momentum_and_inhibition(self.momentum, self.inhibition)
@@ -204,10 +206,10 @@ class Circuit(OnAnything):
         """Refuse what cannot work."""
         _check_momentum_and_inhibition(self.momentum, self.inhibition)
         check_border(self.border)
-        if self.decay < 0 or self.presentations < 1 or self.input_power <= 0:
+        whole("presentations", self.presentations)
+        if not (0 <= self.decay < inf and self.input_power > 0):
             raise ValueError(
-                f"decay={self.decay} is 0 or more, presentations={self.presentations} 1 or more, and "
-                f"input_power={self.input_power} above 0"
+                f"decay={self.decay} is a finite number, 0 or more, and input_power={self.input_power} above 0"
             )
 
     def sleep_(self, layers: Mapping[str, nn.Module], model: nn.Module) -> None:
@@ -235,8 +237,8 @@ class Circuit(OnAnything):
 def _check_momentum_and_inhibition(momentum: float, inhibition: float | None) -> None:
     if not 0 <= momentum < 1:
         raise ValueError(f"momentum is from 0 to below 1, not {momentum}")
-    if inhibition is not None and inhibition < 0:
-        raise ValueError(f"inhibition is 0 or more (none: perfect inhibition), not {inhibition}")
+    if inhibition is not None and not 0 <= inhibition < inf:
+        raise ValueError(f"inhibition is a finite number, 0 or more (none: perfect inhibition), not {inhibition}")
 
 
 def _write_back(pools: Mapping[str, LayerPools]) -> None:

@@ -36,9 +36,9 @@ class Sleep:
         every: optimizer steps from sleep to sleep, one or more.
         rule: how the layers share: ``Instant()``, or another ``Rule``.
         include: names of modules; only these, or layers inside of them, sleep.
-        exclude: names of modules that do not sleep, nor what is inside of them.
+        exclude: names of modules that do not sleep, nor what is inside of them; frozen layers sleep unless excluded.
         share_moments: also share the attached optimizer's running moments (AdamW's, or SGD's momentum): every tensor
-            of its state with the shape of the weight. The paper shares weights only.
+            of its state that has entries for each neuron of the layer. The paper shares weights only.
         before_evaluation: sleep also when the model is called in eval mode, if it took steps since its last sleep.
         restart_each_epoch: count from zero at each ``start_epoch()``.
         statistics: record each layer's SNR before and after each sleep; takes longer than an instant sleep itself.
@@ -236,5 +236,10 @@ def _check_held(layers: Mapping[str, Any], optimizer: Optimizer) -> None:
 def _share_moments_(layers: Mapping[str, Any], optimizer: Optimizer, grids: Mapping[str, Tensor]) -> None:
     for name, layer in layers.items():
         for moment in optimizer.state.get(layer.weight, {}).values():
-            if isinstance(moment, torch.Tensor) and moment.shape == layer.weight.shape:
+            if isinstance(moment, torch.Tensor) and _is_per_neuron(moment, grids[name]):
                 share_(moment, grids[name])
+
+
+def _is_per_neuron(moment: Tensor, grids: Tensor) -> bool:
+    """Whether it begins with the neurons' positions, as the weight does; Adafactor's has shorter filters than that."""
+    return moment.dim() > grids.dim() and moment.shape[: grids.dim()] == grids.shape

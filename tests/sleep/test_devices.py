@@ -1,0 +1,69 @@
+"""Sleep on another device than the CPU."""
+
+import pytest
+import torch
+from torch import nn
+
+from sleepconv import Sleep, to_locally_connected
+from sleepconv.functional import share_weights_, weight_snr
+from sleepconv.nn import LocallyConnected1d, PerPatchLinear
+from sleepconv.sleep import Circuit, Hebbian, Instant
+from sleepconv.testing import assert_convolutional, assert_grid_equivariant
+
+RULES = {
+    "instant": Instant(),
+    "interior": Instant(border="interior"),
+    "one grid": Hebbian(steps=2, target=-1.0),
+    "one grid, with momentum and noise": Hebbian(steps=2, momentum=0.5, noise=0.01),
+    "independent": Hebbian(steps=2, patterns="independent", inhibition=10.0),
+    "layer by layer": Hebbian(steps=2, patterns="layer_by_layer"),
+    "layer by layer, in turn": Hebbian(steps=1, patterns="layer_by_layer", border="interior", in_turn=True),
+    "circuit": Circuit(presentations=2, presentation_ms=10.0, rate=1e-3),
+}
+
+
+def network():
+    between = nn.Sequential(nn.BatchNorm1d(4), nn.ReLU(), nn.Conv1d(4, 4, 3, stride=2, padding=1, groups=2))
+    convolutional = nn.Sequential(nn.Conv1d(2, 4, 3, padding=1, bias=False), between)
+    return to_locally_connected(convolutional, torch.randn(1, 2, 15))
+
+
+def test_the_pretended_device_keeps_cudas_rule(on_another_device):
+    with on_another_device(nn.Linear(3, 4)) as there:
+        assert there.weight.device != torch.device("cpu")
+        for mixed in (lambda: there.weight + torch.ones(3), lambda: there.weight.index_select(0, torch.arange(2))):
+            with pytest.raises(RuntimeError, match="on one device"):
+                mixed()
+        assert (there.weight * torch.tensor(2.0))[torch.arange(2)].cpu().shape == (2, 3)
+
+
+@pytest.mark.parametrize("default", ["cpu", "privateuseone"])
+@pytest.mark.parametrize("name", RULES)
+def test_every_rule_learns_on_another_device_what_it_learns_on_the_cpu(name, default, on_another_device):
+    here, start = network(), network()
+    start.load_state_dict(here.state_dict())
+    Sleep(here, every=1, rule=RULES[name], statistics=True).step()
+    assert not torch.equal(here[0].weight, start[0].weight)
+    with on_another_device(start) as there, torch.device(default):
+        Sleep(there, every=1, rule=RULES[name], statistics=True).step()
+        for ours, expected in zip(there.parameters(), here.parameters(), strict=True):
+            assert ours.device != expected.device
+            torch.testing.assert_close(ours.cpu(), expected)
+
+
+def test_tokens_share_on_another_device(on_another_device):
+    with on_another_device(PerPatchLinear(3, 2, num_patches=4)) as there:
+        Hebbian(steps=20, patterns="independent")(there)
+        assert_convolutional(there, tolerance=0.1)
+
+
+def test_grids_may_lie_on_another_device_than_the_weights(on_another_device):
+    layer = LocallyConnected1d(2, 3, 3, input_size=9)
+    expected = share_weights_(layer.weight.detach().clone(), layer.grids)
+    with on_another_device(layer), torch.device("privateuseone"):
+        assert layer.grids.device != layer.weight.device
+        before = weight_snr(layer.weight, layer.grids)
+        Instant()(layer)
+        assert_grid_equivariant(layer)
+        assert weight_snr(layer.weight, layer.grids) > before
+    assert torch.equal(layer.weight, expected)
