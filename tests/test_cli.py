@@ -96,6 +96,31 @@ def test_debug_shows_the_traceback():
     assert "Traceback" in done.stderr
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "--debug train nothing",
+        "train nothing --debug",
+        "train --debug nothing --set epochs=1",
+        "sweep nothing --debug",
+        "table 99 --debug",
+        "--debug report nowhere",
+        "report --debug nowhere",
+        "keep nowhere --debug",
+        "data check nothing --debug",
+        "data --debug check nothing",
+        "--debug brain plugin nowhere --out here",
+        "brain plugin nowhere --out here --debug",
+    ],
+)
+def test_debug_may_stand_before_and_after_the_verb(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((ValueError, OSError)):
+        main(command.split())
+    assert main([word for word in command.split() if word != "--debug"]) == 1
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
 def test_missing_data_say_how_to_get_them(tmp_path: Path, capsys: pytest.CaptureFixture):
     assert main(["train", "cifar10_local", "--runs", str(tmp_path), "--data-dir", str(tmp_path)]) == 1
     assert "sleepconv data get cifar10" in capsys.readouterr().err
