@@ -1,6 +1,7 @@
 """The HTML page about runs."""
 
 import re
+import shutil
 from html.parser import HTMLParser
 
 import pytest
@@ -156,6 +157,18 @@ def test_a_folder_without_runs_is_one_line_of_error(missing, tmp_path, capsys):
     assert cli.main(["report", str(tmp_path / missing), "--out", str(tmp_path / "report.html")]) == 1
     assert "there is no run in" in capsys.readouterr().err
     assert not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "visual_field.json"])
+def test_a_run_with_damaged_weights_or_map_is_named_and_the_others_are_reported(runs, tmp_path, capsys, name):
+    shutil.copytree(runs, tmp_path / "runs")
+    (damaged,) = (tmp_path / "runs" / "resting").glob("*-seed-1")
+    (damaged / name).write_bytes(b"damaged")
+    page = report(tmp_path / "runs", tmp_path / "report.html")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{damaged} left out: {damaged / name} is" in line
+    assert list(page.sections) == SECTIONS
+    assert "0, 1" not in page.sections["What was run"]
 
 
 def test_a_folder_in_place_of_the_page_is_refused(runs, tmp_path, capsys):

@@ -79,12 +79,12 @@ def _to_its_end(job: Job, workers: Workers, say: Say) -> str | None:
         say(f"{'goes on' if job.state == 'begun' else 'started'} {job.title}")
         try:
             workers.train(job)
-            return None
+            return None if job.state == "done" else f"it ended, but {job.folder} is {job.state}"
         except WorkerDiedError as error:
             if restart == RESTARTS:
                 return f"{error}, {RESTARTS + 1} times"
             say(f"died {job.title}: {error}; it is started again ({restart + 1} of {RESTARTS})")
-        except JobFailedError as error:
+        except (JobFailedError, OSError) as error:
             return str(error)
     return None
 

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from math import isfinite, isinf
+from math import isinf
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,12 @@ from sleepconv.files import read_if_there, size_if_there, write_atomically
 from sleepconv.training.checkpoints import Checkpoints, CorruptCheckpointError, read_tensors
 from sleepconv.training.compact import load_compact_state
 from sleepconv.training.network import build_network
+from sleepconv.training.reports import check_report, is_number
 from sleepconv.training.run import Run, checked_fields
 
 RECIPE, METRICS, ENVIRONMENT, SUMMARY = "recipe.json", "metrics.jsonl", "environment.json", "summary.json"
 RESULT = ("top1", "top5", "seconds", "seconds_per_epoch")
+SETS = ("test", "validation")
 WEIGHTS, CHECKPOINT, LOCK = "model.safetensors", "checkpoint", "lock"
 
 
@@ -54,13 +56,24 @@ class RunFolder:
     def summary(self) -> dict[str, Any] | None:
         """How it ended, or None if it has not."""
         summary = self._json(SUMMARY)
-        if summary is not None and (missing := [name for name in RESULT if not _is_number(summary.get(name))]):
+        if summary is not None and (missing := [name for name in RESULT if not is_number(summary.get(name))]):
             raise ValueError(f"{self.path / SUMMARY} has no number for {', '.join(missing)}")
+        if summary is not None and summary.get("set") not in SETS:
+            raise ValueError(f"{self.path / SUMMARY} does not say on what set: {' or '.join(SETS)}")
         return summary
 
     def environment(self) -> dict[str, Any] | None:
         """What it was computed with."""
         return self._json(ENVIRONMENT)
+
+    def check(self) -> None:
+        """Raise a ValueError or an OSError if a record is damaged: one that is there, but not as it was written."""
+        self.recipe(), self.summary(), self.environment()
+        for place, report in enumerate(self.metrics(), 1):
+            try:
+                check_report(report)
+            except ValueError as error:
+                raise ValueError(f"line {place} of {self.path / METRICS} is damaged: {error}") from error
 
     def load_model(self) -> nn.Module:
         """The trained network, in evaluation mode."""
@@ -129,9 +142,9 @@ class RunFolder:
         copy = RunFolder(run_path(to, self.recipe()))
         if (copy.path / SUMMARY).is_file() and copy.summary() != self.summary():
             raise ValueError(f"{copy.path} holds another run of the same name, scale and seed")
-        copy.path.mkdir(parents=True, exist_ok=True)
-        for name in (RECIPE, METRICS, ENVIRONMENT, SUMMARY):
-            copy.write(name, (self.path / name).read_text())
+        texts = {name: (self.path / name).read_text() for name in (RECIPE, METRICS, ENVIRONMENT, SUMMARY)}
+        for name, text in texts.items():
+            copy.write(name, text)
         return copy.path
 
     def metrics_size(self) -> int:
@@ -228,10 +241,6 @@ def _parsed(text: bytes, where: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"{where} is damaged: it is no JSON object")
     return content
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and isfinite(value)
 
 
 def _differences(old: Run, new: Run) -> list[str]:
