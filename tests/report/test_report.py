@@ -108,6 +108,13 @@ def test_the_numbers_are_those_of_the_records(runs, page):
     assert any("mean of 2 runs, 360 images" in text for text in page.sections["Accuracy over the visual field"])
 
 
+def test_the_environments_of_all_starts_are_listed(record, tmp_path):
+    folder = RunFolder(record("cifar10_local", top1=50.0))
+    folder.record_resumption({"processor": "slide rule", "cores": 1, "device": "cpu"}, step=3)
+    shown = report(tmp_path / "runs", tmp_path / "report.html").sections["Environment"]
+    assert shown[-6:] == ["processor", "abacus, slide rule", "cores", "1", "device", "cpu"]
+
+
 def test_names_are_escaped(page, path):
     text = path.read_text(encoding="utf-8")
     assert "conv <&>" not in text

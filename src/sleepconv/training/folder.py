@@ -63,8 +63,23 @@ class RunFolder:
         return summary
 
     def environment(self) -> dict[str, Any] | None:
-        """What it was computed with."""
-        return self._json(ENVIRONMENT)
+        """What it was begun with; under "resumed", with what it went on each time, and after what step."""
+        environment = self._json(ENVIRONMENT)
+        resumed = [] if environment is None else environment.get("resumed", [])
+        if not isinstance(resumed, list) or not all(isinstance(start, dict) for start in resumed):
+            raise ValueError(f"{self.path / ENVIRONMENT} is damaged: what it was resumed with is no list of objects")
+        return environment
+
+    def environments(self) -> list[dict[str, Any]]:
+        """What it was computed with at each start, as far as that was recorded."""
+        begun = self.environment() or {}
+        starts = [{name: fact for name, fact in begun.items() if name != "resumed"}, *begun.get("resumed", [])]
+        return [start for start in starts if start]
+
+    def record_resumption(self, environment: dict[str, Any], step: int) -> None:
+        """Add to the environment with what, and after what step, the run goes on."""
+        known = self.environment() or {}
+        self.write_json(ENVIRONMENT, {**known, "resumed": [*known.get("resumed", []), {"step": step, **environment}]})
 
     def check(self) -> None:
         """Raise a ValueError or an OSError if a record is damaged: one that is there, but not as it was written."""

@@ -206,6 +206,7 @@ class _Training:
         self.learner.load(tensors, facts)
         if self.place.first:
             self.records.cut_metrics(facts["metrics_size"])
+            self.records.record_resumption(describe(self.place), self.learner.step)
         self.progress.say(f"goes on after step {self.learner.step} of {self.steps} ({path.name})")
 
     def _begin(self) -> None:
