@@ -68,6 +68,15 @@ def test_a_killed_worker_is_started_again_and_its_run_ends_with_the_same_bits(tm
     assert ends[0] == ends[1]
 
 
+def test_a_damaged_checkpoint_is_said_although_workers_are_quiet(tmp_path, lines, small_run):
+    job = Job(small_run.changed(epochs=2), tmp_path / "run")
+    train(job.run, job.folder, max_steps=1, quiet=True)
+    os.truncate(job.folder / "checkpoint" / "step-00000001.safetensors", 100)
+    assert sweep([job], Processes(1, Orders(threads=1)), lines.append).complete
+    (line,) = [line for line in lines if line.startswith("damaged")]
+    assert str(job.folder / "checkpoint" / "step-00000001.damaged") in line
+
+
 def _kill_after_a_checkpoint(job, workers):
     wait_for(lambda: list((job.folder / "checkpoint").glob("*.safetensors")))
     os.kill(next(iter(workers.running)).pid, signal.SIGKILL)

@@ -102,11 +102,11 @@ class Checkpoints:
 
     def paths(self) -> list[Path]:
         """The newest first, without those that were set aside."""
-        try:
-            names = os.listdir(self.folder)
-        except FileNotFoundError:
-            return []
-        return sorted((self.folder / name for name in names if fnmatch(name, "step-*.safetensors")), reverse=True)
+        return self._matching("step-*.safetensors")
+
+    def set_aside(self) -> list[Path]:
+        """Those that were found damaged, the newest first."""
+        return self._matching(f"step-*{DAMAGED}")
 
     def write(self, step: int, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
         """Write one, then remove all but the last two."""
@@ -135,6 +135,13 @@ class Checkpoints:
                 os.replace(path, aside)
                 say(f"{error}; it was set aside as {aside.name}")
         return None
+
+    def _matching(self, pattern: str) -> list[Path]:
+        try:
+            names = os.listdir(self.folder)
+        except FileNotFoundError:
+            return []
+        return sorted((self.folder / name for name in names if fnmatch(name, pattern)), reverse=True)
 
 
 def _read_through(path: Path) -> None:
