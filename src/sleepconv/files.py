@@ -16,7 +16,10 @@ def write_atomically(target: Path, text: str) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     draft = target.with_name(f".{target.name}.{os.getpid()}.draft")
     try:
-        draft.write_text(text, encoding="utf-8")
+        with open(draft, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())  # else a power cut can leave the new name with nothing in it
         os.replace(draft, target)
     except OSError as error:
         error.filename = error.filename or os.fspath(target)  # a full disk does not say which file it was
