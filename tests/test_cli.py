@@ -70,6 +70,9 @@ def test_every_verb_has_an_example(verb: str, capsys: pytest.CaptureFixture):
         ("train cifar10_local --set learning_rat=1", "did you mean 'learning_rate'?"),
         ("train cifar10_local --set learning_rate", "FIELD=VALUE"),
         ("train cifar10_local --scale 0", "scale is a finite number, above 0, not 0.0"),
+        ("train cifar10_local --scale nan", "scale is a finite number, above 0, not nan"),
+        ("train cifar10_local --set epochs=many", "epochs is a whole number, not 'many'"),
+        ("train cifar10_local --set sleep_options=[", "sleep_options is an object"),
         ("table 99", "99"),
         ("report nowhere", "no run in nowhere"),
     ],
@@ -83,6 +86,17 @@ def test_a_mistake_is_one_line_that_says_what_to_do(command, expected, tmp_path,
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize("content", ['{"top1": 1', '{"top1": 1, "top5": 1, "seconds": 1, "seconds_per_epoch": 1}'])
+def test_a_damaged_summary_is_one_line(content, tmp_path, capsys):
+    folder = tmp_path / "cifar10_local" / "scale-1-seed-0"
+    folder.mkdir(parents=True)
+    (folder / "recipe.json").write_text(recipe("cifar10_local").as_json())
+    (folder / "summary.json").write_text(content)
+    assert main(["train", "cifar10_local", "--runs", str(tmp_path)]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{folder / 'summary.json'} " in line
+
+
 def test_an_unknown_verb_suggests_the_nearest(capsys: pytest.CaptureFixture):
     with pytest.raises(SystemExit) as ended:
         main(["trian", "cifar10_local"])
@@ -94,6 +108,31 @@ def test_debug_shows_the_traceback():
     done = sleepconv("--debug", "train", "nothing")
     assert done.returncode == 1
     assert "Traceback" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "--debug train nothing",
+        "train nothing --debug",
+        "train --debug nothing --set epochs=1",
+        "sweep nothing --debug",
+        "table 99 --debug",
+        "--debug report nowhere",
+        "report --debug nowhere",
+        "keep nowhere --debug",
+        "data check nothing --debug",
+        "data --debug check nothing",
+        "--debug brain plugin nowhere --out here",
+        "brain plugin nowhere --out here --debug",
+    ],
+)
+def test_debug_may_stand_before_and_after_the_verb(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((ValueError, OSError)):
+        main(command.split())
+    assert main([word for word in command.split() if word != "--debug"]) == 1
+    assert len(capsys.readouterr().err.splitlines()) == 1
 
 
 def test_missing_data_say_how_to_get_them(tmp_path: Path, capsys: pytest.CaptureFixture):

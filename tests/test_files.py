@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,15 @@ signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 write_atomically(Path(sys.argv[1]), "new" * 10_000)
 """
+
+
+def test_a_file_is_on_the_disk_before_it_takes_the_place_of_the_old_one(tmp_path: Path, monkeypatch):
+    calls = []
+    for name in ("fsync", "replace"):
+        real = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda *args, real=real, name=name: calls.append(name) or real(*args))
+    write_atomically(tmp_path / "note.txt", "new")
+    assert calls == ["fsync", "replace"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no limit of a file's size to stand for a full disk")

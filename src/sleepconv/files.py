@@ -1,4 +1,4 @@
-"""Text files that are written whole or not at all."""
+"""Files that are written whole or not at all, and read or said to be absent, never taken for absent."""
 
 import os
 from pathlib import Path
@@ -16,10 +16,42 @@ def write_atomically(target: Path, text: str) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     draft = target.with_name(f".{target.name}.{os.getpid()}.draft")
     try:
-        draft.write_text(text, encoding="utf-8")
+        with open(draft, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())  # else a power cut can leave the new name with nothing in it
         os.replace(draft, target)
     except OSError as error:
         error.filename = error.filename or os.fspath(target)  # a full disk does not say which file it was
         raise
     finally:
         draft.unlink(missing_ok=True)
+
+
+def read_if_there(file: Path) -> bytes | None:
+    """What a file holds, or None if there is none; a disk that does not answer is an error, not an absent file.
+
+    >>> import tempfile
+    >>> read_if_there(Path(tempfile.mkdtemp()) / "nothing") is None
+    True
+    """
+    try:
+        return file.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        error.filename = error.filename or os.fspath(file)  # a disk that fails in the middle does not say which file
+        raise
+
+
+def size_if_there(file: Path) -> int | None:
+    """A file's bytes, or None if there is none; a disk that does not answer is an error here too.
+
+    >>> import tempfile
+    >>> size_if_there(Path(tempfile.mkdtemp()) / "nothing") is None
+    True
+    """
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:
+        return None

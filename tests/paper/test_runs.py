@@ -11,9 +11,10 @@ REPORTS = [
     {"kind": "snr", "step": 2, "when": "awake", "layers": {"a": 1.0, "b": 1.0}},
     {"kind": "snr", "step": 4, "when": "awake", "layers": {"a": 1.0, "b": "inf", "c": 2.718281828}},
     {"kind": "snr", "step": 4, "when": "asleep", "layers": {"a": "inf", "b": "inf", "c": 3.0}},
-    {"kind": "epoch", "epoch": 1, "step": 4, "top1": 60.0, "seconds": 9.0, "sleep_seconds": 1.0},
+    {"kind": "epoch", "epoch": 1, "step": 4, "top1": 60.0, "loss": 1.0, "seconds": 9.0, "sleep_seconds": 1.0},
     {"kind": "evaluation", "epoch": 1, "step": 4, "top1": 40.0, "seconds": 2.0},
-    {"kind": "epoch", "epoch": 2, "step": 8, "top1": 70.0, "seconds": 11.0, "cpu_seconds": 21.0, "sleep_seconds": 4.0},
+    {"kind": "epoch", "epoch": 2, "step": 8, "top1": 70.0, "loss": 1.0, "seconds": 11.0, "cpu_seconds": 21.0}
+    | {"sleep_seconds": 4.0},
     {"kind": "evaluation", "epoch": 2, "step": 8, "top1": 50.0, "seconds": 2.0},
 ]
 
@@ -100,6 +101,49 @@ def test_neurons_whose_mean_is_zero_are_infinitely_far_apart_in_valid_json(recor
     )
     assert main(["runs", str(tmp_path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["negative_log_snr_awake"] == "inf"
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("summary.json", (b'"set"', b'"sez"')),
+        ("environment.json", (b"{", b"\xff")),
+        ("recipe.json", (b"{", b"")),
+        ("metrics.jsonl", (b'"seconds": 9.0', b'"seconfs": 9.0')),
+        ("metrics.jsonl", (b'"loss": 1.0', b'"loss": "x"')),
+        ("metrics.jsonl", (b'"layers"', b'"layerz"')),
+        ("metrics.jsonl", (b'"b": 1.0', b'"b": null')),
+        ("metrics.jsonl", (b'"when": "awake"', b'"when": "aware"')),
+    ],
+)
+def test_a_damaged_run_is_named_once_and_the_others_are_shown(record, tmp_path, capsys, name, damage):
+    with_reports(record("cifar10_local", top1=50.0))
+    file = with_reports(record("cifar10_convolutional", top1=50.0)) / name
+    file.write_bytes(file.read_bytes().replace(*damage, 1))
+    assert main(["runs", str(tmp_path / "runs"), "--json"]) == 0
+    said = capsys.readouterr()
+    assert [entry["name"] for entry in json.loads(said.out)] == ["cifar10_local"]
+    (line,) = said.err.splitlines()
+    assert f"{file.parent} left out: " in line
+    assert name in line
+
+
+def test_a_folder_in_place_of_a_recipe_is_named_too(record, tmp_path, capsys):
+    record("cifar10_local", top1=50.0)
+    (tmp_path / "runs" / "odd" / "recipe.json").mkdir(parents=True)
+    assert main(["runs", str(tmp_path / "runs"), "--json"]) == 0
+    said = capsys.readouterr()
+    assert len(json.loads(said.out)) == 1
+    assert "odd left out: " in said.err
+
+
+def test_a_run_that_cannot_be_kept_does_not_keep_the_others_back(record, tmp_path, capsys):
+    record("cifar10_convolutional", top1=50.0)  # without metrics
+    with_reports(record("cifar10_local", top1=50.0))
+    assert main(["keep", str(tmp_path / "runs"), "--into", str(tmp_path / "kept")]) == 1
+    assert "seed-0 was not kept: " in capsys.readouterr().err
+    (copy,) = find_runs(tmp_path / "kept")
+    assert copy.recipe().name == "cifar10_local"
 
 
 def test_keep_does_not_overwrite_another_run(record, tmp_path, capsys):

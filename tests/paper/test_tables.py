@@ -7,6 +7,7 @@ import pytest
 from sleepconv.cli import main
 from sleepconv.paper.tables import blocks, rendered
 from sleepconv.recipes import GRIDS, TABLES, recipe
+from sleepconv.sweep.search import Search, Trial
 
 
 @pytest.fixture
@@ -123,6 +124,29 @@ def test_hyperparameters_that_a_search_chose_stand_beside_the_papers(record, run
     assert (row["learning_rate"], row["weight_decay"], row["top1"]) == (5e-4, 1e-4, 33.0)
     assert (row["learning_rate_paper"], row["weight_decay_paper"]) == (5e-4, 1e-4)
     assert (block.scale, rows_of(block)["conv"]["learning_rate"]) == (0.5, None)
+
+
+def test_a_damaged_run_is_named_once_and_shown_as_a_dash(record, tmp_path, capsys):
+    record("cifar10_local", top1=70.0)
+    for seed, name in enumerate(["summary.json", "recipe.json"]):
+        (record("cifar10_convolutional", top1=80.0, seed=seed) / name).write_bytes(b"{\xff")
+    assert main(["table", "1", "--runs", str(tmp_path / "runs"), "--json"]) == 0
+    said = capsys.readouterr()
+    first, second, *_ = json.loads(said.out)[0]["rows"]
+    assert (first["top1"], second["top1"]) == (None, 70.0)
+    assert len(said.err.splitlines()) == said.err.count(" left out: ") == 2
+
+
+def test_a_damaged_record_of_a_search_is_named_once_and_the_others_are_shown(tmp_path, capsys):
+    Search("cifar10_local_grid", 1.0, [Trial(1e-3, 1e-4, 80.9, [0])]).write(tmp_path)
+    damaged = Search("cifar10_convolutional_grid", 1.0, [Trial(1e-3, 1e-4, 80.9, [0])]).write(tmp_path)
+    damaged.write_text(damaged.read_text().replace("80.9", '"8"'))
+    assert main(["table", "11", "--runs", str(tmp_path), "--json"]) == 0
+    said = capsys.readouterr()
+    first, second, *_ = json.loads(said.out)[0]["rows"]
+    assert (first["top1"], second["top1"]) == (None, 80.9)
+    assert said.err.splitlines() == [line for line in said.err.splitlines() if f"{damaged} left out: " in line]
+    assert said.err.count("\n") == 1
 
 
 def test_the_command_writes_files_and_says_what_it_left_out(record, tmp_path, capsys):

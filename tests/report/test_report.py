@@ -1,6 +1,7 @@
 """The HTML page about runs."""
 
 import re
+import shutil
 from html.parser import HTMLParser
 
 import pytest
@@ -107,6 +108,13 @@ def test_the_numbers_are_those_of_the_records(runs, page):
     assert any("mean of 2 runs, 360 images" in text for text in page.sections["Accuracy over the visual field"])
 
 
+def test_the_environments_of_all_starts_are_listed(record, tmp_path):
+    folder = RunFolder(record("cifar10_local", top1=50.0))
+    folder.record_resumption({"processor": "slide rule", "cores": 1, "device": "cpu"}, step=3)
+    shown = report(tmp_path / "runs", tmp_path / "report.html").sections["Environment"]
+    assert shown[-6:] == ["processor", "abacus, slide rule", "cores", "1", "device", "cpu"]
+
+
 def test_names_are_escaped(page, path):
     text = path.read_text(encoding="utf-8")
     assert "conv <&>" not in text
@@ -156,6 +164,18 @@ def test_a_folder_without_runs_is_one_line_of_error(missing, tmp_path, capsys):
     assert cli.main(["report", str(tmp_path / missing), "--out", str(tmp_path / "report.html")]) == 1
     assert "there is no run in" in capsys.readouterr().err
     assert not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "visual_field.json"])
+def test_a_run_with_damaged_weights_or_map_is_named_and_the_others_are_reported(runs, tmp_path, capsys, name):
+    shutil.copytree(runs, tmp_path / "runs")
+    (damaged,) = (tmp_path / "runs" / "resting").glob("*-seed-1")
+    (damaged / name).write_bytes(b"damaged")
+    page = report(tmp_path / "runs", tmp_path / "report.html")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{damaged} left out: {damaged / name} is" in line
+    assert list(page.sections) == SECTIONS
+    assert "0, 1" not in page.sections["What was run"]
 
 
 def test_a_folder_in_place_of_the_page_is_refused(runs, tmp_path, capsys):

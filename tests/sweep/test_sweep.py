@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sleepconv.cli import main
+from sleepconv.recipes import GRIDS
 from sleepconv.sweep import Job, Orders, Processes, command, jobs_for, names_in, sweep
 from sleepconv.sweep.search import find_searches
 from sleepconv.sweep.sweep import RESTARTS
@@ -65,6 +66,15 @@ def test_a_killed_worker_is_started_again_and_its_run_ends_with_the_same_bits(tm
     assert sum(line.startswith("died") and "SIGKILL" in line for line in lines) == 1
     assert sum(line.startswith("goes on") for line in lines) == 1
     assert ends[0] == ends[1]
+
+
+def test_a_damaged_checkpoint_is_said_although_workers_are_quiet(tmp_path, lines, small_run):
+    job = Job(small_run.changed(epochs=2), tmp_path / "run")
+    train(job.run, job.folder, max_steps=1, quiet=True)
+    os.truncate(job.folder / "checkpoint" / "step-00000001.safetensors", 100)
+    assert sweep([job], Processes(1, Orders(threads=1)), lines.append).complete
+    (line,) = [line for line in lines if line.startswith("damaged")]
+    assert str(job.folder / "checkpoint" / "step-00000001.damaged") in line
 
 
 def _kill_after_a_checkpoint(job, workers):
@@ -192,8 +202,26 @@ def test_a_dry_run_shows_what_would_be_trained_and_trains_nothing(record, tmp_pa
     assert not (tmp_path / "runs/cifar10_convolutional").exists()
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[]", '{"grid": "a", "scale": 1, "trials": [3]}'])
+@pytest.mark.parametrize(
+    "content", ["", "{}", "[]", '{"grid": "a", "scale": 1, "trials": [3]}', '{"grid": "a", "scale": 1, "trials": []}']
+)
 def test_a_damaged_record_of_a_search_is_named(tmp_path, content: str):
     (tmp_path / "best.json").write_text(content)
-    with pytest.raises(ValueError, match=r"best.json is no record of a grid search"):
-        find_searches([tmp_path])
+    searches, (line,) = find_searches([tmp_path])
+    assert searches == []
+    assert "best.json left out: it is no record of a grid search" in line
+
+
+def test_a_damaged_run_fails_alone_and_other_searches_have_their_best(record, tmp_path, capsys):
+    for grid in ("cifar10_local_grid", "cifar10_convolutional_grid"):
+        *_, last = [record("", top1=30.0, run=run.changed(scale=0.5)) for run in GRIDS[grid]()]
+    (last / "summary.json").write_text("{half")
+    names = ["cifar10_convolutional_grid", "cifar10_local_grid"]
+    assert main(["sweep", *names, "--scale", "0.5", "--runs", str(tmp_path / "runs"), "--dry-run"]) == 0
+    assert capsys.readouterr().out.count("damaged ") == 1
+    assert main(["sweep", *names, "--scale", "0.5", "--runs", str(tmp_path / "runs")]) == 1
+    said = capsys.readouterr().out
+    assert "no best of cifar10_convolutional_grid at scale 0.5: " in said
+    assert "\nbest of cifar10_local_grid at scale 0.5: " in said
+    assert "1 failed\nfailed: " in said
+    assert f"{last / 'summary.json'} is damaged" in said.splitlines()[-1]

@@ -1,3 +1,4 @@
+import errno
 import os
 from pathlib import Path
 
@@ -88,16 +89,59 @@ def test_drafts_of_a_killed_writer_are_removed(tmp_path: Path):
     assert os.listdir(tmp_path) == ["step-00000002.safetensors"]
 
 
-def test_damaged_checkpoints_are_passed_over_with_their_error(tmp_path: Path):
-    checkpoints = Checkpoints(tmp_path)
+@pytest.fixture
+def checkpoints(tmp_path: Path) -> Checkpoints:
+    """After steps 1 and 2, in a folder."""
+    checkpoints = Checkpoints(tmp_path / "checkpoint")
     for step in (1, 2):
         checkpoints.write(step, {"x": torch.tensor([float(step)])}, {"step": step})
+    return checkpoints
+
+
+def names(checkpoints: Checkpoints) -> list[str]:
+    return sorted(os.listdir(checkpoints.folder))
+
+
+def test_a_damaged_checkpoint_is_passed_over_set_aside_and_named(checkpoints: Checkpoints):
+    said: list[str] = []
     os.truncate(checkpoints.paths()[0], 30)
-    (_, nothing, error), (_, tensors, facts) = checkpoints.readable()
-    assert nothing is None
-    assert isinstance(error, CorruptCheckpointError)
-    assert tensors["x"] == 1.0
-    assert facts == {"step": 1}
+    _, tensors, facts = checkpoints.newest(said.append)
+    assert (tensors["x"], facts) == (1.0, {"step": 1})
+    assert names(checkpoints) == ["step-00000001.safetensors", "step-00000002.damaged"]
+    (line,) = said
+    assert "step-00000002.safetensors is damaged" in line
+    assert line.endswith("it was set aside as step-00000002.damaged")
+
+
+def test_what_was_set_aside_outlives_the_run(checkpoints: Checkpoints):
+    os.truncate(checkpoints.paths()[0], 30)
+    checkpoints.newest(print)
+    checkpoints.clear()
+    assert names(checkpoints) == ["step-00000002.damaged"]
+
+
+def test_without_damage_nothing_is_left_at_the_end(checkpoints: Checkpoints):
+    checkpoints.clear()
+    assert not checkpoints.folder.exists()
+
+
+@pytest.mark.parametrize("target", ["/proc/self/mem", "step-00000002.safetensors"])
+def test_a_checkpoint_that_cannot_be_read_is_not_taken_for_a_damaged_one(checkpoints: Checkpoints, target: str):
+    newest = checkpoints.paths()[0]
+    newest.unlink()
+    newest.symlink_to(target)  # reading it is an input/output error, or a link that leads to itself
+    if target.startswith("/proc") and not newest.exists():
+        pytest.skip("needs Linux")
+    with pytest.raises(OSError, match="step-00000002.safetensors") as raised:
+        checkpoints.newest(print)
+    assert raised.value.errno in (errno.EIO, errno.ELOOP)
+    assert names(checkpoints) == ["step-00000001.safetensors", "step-00000002.safetensors"]
+
+
+def test_a_folder_that_cannot_be_listed_is_not_taken_for_an_empty_one(tmp_path: Path):
+    (tmp_path / "checkpoint").symlink_to("checkpoint")
+    with pytest.raises(OSError, match="checkpoint"):
+        Checkpoints(tmp_path / "checkpoint").paths()
 
 
 def test_an_unwritable_folder_is_an_error_of_the_system(tmp_path: Path):

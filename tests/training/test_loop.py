@@ -37,6 +37,16 @@ def test_a_run_leaves_a_complete_record(tmp_path: Path, small: Run):
     assert not (tmp_path / "run" / "checkpoint").exists()
 
 
+def test_a_record_says_with_what_each_start_was_computed(tmp_path: Path, small: Run):
+    for steps in (2, 2, 3):
+        train(small, tmp_path, quiet=True, max_steps=steps)
+        torch.set_num_threads(2)
+    begun, *resumed = RunFolder(tmp_path).environments()
+    assert RunFolder(tmp_path).environment() == {**begun, "resumed": resumed}
+    assert begun["threads"] == 1
+    assert [(start["step"], start["threads"], start["torch"]) for start in resumed] == [(2, 2, torch.__version__)] * 2
+
+
 def test_the_saved_network_scores_what_the_record_says(tmp_path: Path, small: Run):
     summary = train(small, tmp_path, quiet=True)
     model = RunFolder(tmp_path).load_model()

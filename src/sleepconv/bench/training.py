@@ -73,7 +73,7 @@ def _checkpoint(learner: Learner) -> tuple[float, float]:
         checkpoints, start = Checkpoints(Path(folder)), time.perf_counter()
         checkpoints.write(learner.step, *learner.state())
         written = time.perf_counter() - start
-        ((_, tensors, facts),) = checkpoints.readable()
-        assert tensors is not None
-        learner.load(tensors, facts)
+        found = checkpoints.newest(print)
+        assert found is not None
+        learner.load(*found[1:])
         return written, time.perf_counter() - start - written

@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Locally connected networks that become convolutional in their sleep.",
         epilog="sleepconv VERB --help tells more, with an example.",
     )
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    parser.set_defaults(debug=False)
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     demo.add_demo(verbs)
     records.add_list(verbs)

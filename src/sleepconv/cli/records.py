@@ -3,7 +3,8 @@
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -139,10 +140,15 @@ def _keep(options: argparse.Namespace) -> int:
     if not runs:
         raise FileNotFoundError(f"there is no run in {', '.join(options.runs)}: a run is a folder with a recipe.json")
     finished = [folder for folder in runs if folder.summary() is not None]
+    failed = []
     for folder in finished:
-        print(folder.copy_records(options.into))
-    _print_to_stderr([f"{folder.path} left out: it is not finished" for folder in runs if folder not in finished])
-    return 0
+        try:
+            print(folder.copy_records(options.into))
+        except (ValueError, OSError) as error:
+            failed.append(f"{folder.path} was not kept: {error}")
+    left_out = [f"{folder.path} left out: it is not finished" for folder in runs if folder not in finished]
+    _print_to_stderr(failed + left_out)
+    return 1 if failed else 0
 
 
 def add_table(verbs: Verbs) -> None:
@@ -212,19 +218,29 @@ def _report(options: argparse.Namespace) -> int:
     for path in options.runs:
         if not find_runs(path):
             raise FileNotFoundError(f"there is no run in {path}: a run is a folder with a recipe.json")
-    print(write_report(_whole_runs(options.runs), options.out, data_dir=options.data_dir))
+    print(write_report(_whole_runs(options.runs, _check_pictures), options.out, data_dir=options.data_dir))
     return 0
 
 
-def _whole_runs(paths: Sequence[str]) -> "list[RunFolder]":
+def _check_pictures(folder: "RunFolder") -> None:
+    """Raise a ValueError or an OSError if weights or a map of accuracy are there, but damaged."""
+    from sleepconv.paper.visual_field import read_visual_field
+
+    read_visual_field(folder)
+    with suppress(FileNotFoundError):
+        folder.load_model()
+
+
+def _whole_runs(paths: Sequence[str], *checks: "Callable[[RunFolder], None]") -> "list[RunFolder]":
     """The runs below these folders; one whose files are damaged is left out, and said."""
-    from sleepconv.training import find_runs
+    from sleepconv.training import RunFolder, find_runs
 
     whole = []
     for folder in find_runs(*paths):
         try:
-            folder.recipe(), folder.summary(), folder.metrics(), folder.environment()
-        except ValueError as error:
+            for check in (RunFolder.check, *checks):
+                check(folder)
+        except (ValueError, OSError) as error:
             _print_to_stderr([f"{folder.path} left out: {error}"])
         else:
             whole.append(folder)

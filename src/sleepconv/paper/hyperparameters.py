@@ -1,6 +1,5 @@
 """Tables 10 to 12: the rates that our grid searches chose beside the paper's, which the recipes use."""
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,26 +7,24 @@ from sleepconv.paper.expected import RATES
 from sleepconv.paper.rendering import Sheet, number
 from sleepconv.recipes import label, table_rows
 from sleepconv.recipes.rows import PADDING
-from sleepconv.sweep.search import Search, find_searches
-
-Paths = Sequence[str | os.PathLike[str]]
+from sleepconv.sweep.search import Search
 
 
-def rate_scales(table: int, dataset: str, paths: Paths) -> list[float]:
+def rate_scales(table: int, dataset: str, searches: Sequence[Search]) -> list[float]:
     """The scales at which a rate of this table was searched."""
     grids = {f"{name}_grid" for name in table_rows(table, dataset).values()}
-    return sorted({search.scale for search in find_searches(paths) if search.grid in grids})
+    return sorted({search.scale for search in searches if search.grid in grids})
 
 
-def rate_rows(table: int, dataset: str, scale: float | None, paths: Paths) -> list[dict[str, Any]]:
-    """Ours and the paper's rates, row by row."""
-    searches: dict[str, Search] = {}
-    for search in find_searches(paths):
+def rate_rows(table: int, dataset: str, scale: float | None, searches: Sequence[Search]) -> list[dict[str, Any]]:
+    """Ours and the paper's rates, row by row; of two searches of one grid the first counts."""
+    found: dict[str, Search] = {}
+    for search in searches:
         if search.scale == scale:
-            searches.setdefault(search.grid, search)
+            found.setdefault(search.grid, search)
     made = []
     for row, name in table_rows(table, dataset).items():
-        best = searches[f"{name}_grid"].best if f"{name}_grid" in searches else None
+        best = found[f"{name}_grid"].best if f"{name}_grid" in found else None
         made.append(
             {
                 "row": label(row),

@@ -80,7 +80,7 @@ def read_learning(paths: Paths, *, dataset: str = "cifar10", scale: float | None
             for record in records.of(name, chosen):
                 try:
                     shown.setdefault(table, {}).setdefault(row, []).append(_curves(record.folder))
-                except ValueError as error:
+                except (ValueError, OSError) as error:
                     left_out.append(f"{record.folder.path} left out: {error}")
     return Learning(dataset, chosen, shown, left_out)
 

@@ -14,6 +14,7 @@ from sleepconv.paper.hyperparameters import rate_rows, rate_scales, rate_sheet
 from sleepconv.paper.rendering import Sheet
 from sleepconv.recipes import datasets_of, table_rows
 from sleepconv.recipes.records import read_records
+from sleepconv.sweep.search import find_searches
 
 FORMATS = ("text", "markdown", "latex", "csv")
 Paths = Sequence[str | os.PathLike[str]]
@@ -61,7 +62,7 @@ def blocks(
         made, without = (_rate_blocks if table in RATES else _result_blocks)(table, each, paths, scale)
         found += made
         left_out += without
-    return found, left_out
+    return found, list(dict.fromkeys(left_out))  # one that cannot be read may belong to any of the datasets
 
 
 def check_scale(scale: float | None) -> None:
@@ -78,8 +79,9 @@ def _result_blocks(table: int, dataset: str, paths: Paths, scale: float | None) 
 
 
 def _rate_blocks(table: int, dataset: str, paths: Paths, scale: float | None) -> tuple[list[Block], list[str]]:
-    scales: list[float | None] = [scale] if scale is not None else [*rate_scales(table, dataset, paths)] or [None]
-    return [Block(table, dataset, s, rate_rows(table, dataset, s, paths)) for s in scales], []
+    searches, left_out = find_searches(paths)
+    scales: list[float | None] = [scale] if scale is not None else [*rate_scales(table, dataset, searches)] or [None]
+    return [Block(table, dataset, s, rate_rows(table, dataset, s, searches)) for s in scales], left_out
 
 
 def rendered(made: Iterable[Block], form: str) -> str:

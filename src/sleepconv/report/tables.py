@@ -55,10 +55,11 @@ def accuracy_table(groups: Sequence[Group]) -> str:
 def environment_table(groups: Sequence[Group]) -> str:
     """What the runs were computed with; several values of one kind are all listed."""
     folders = [folder for group in groups for folder in group.folders]
-    found = [environment for folder in folders if (environment := folder.environment()) is not None]
-    names = list(dict.fromkeys(name for environment in found for name in environment))
+    starts = [folder.environments() for folder in folders]
+    found = [start for of_one_run in starts for start in of_one_run]
+    names = list(dict.fromkeys(name for start in found for name in start if name != "step"))
     rows = [[_words(name), ", ".join(dict.fromkeys(as_text(one.get(name)) for one in found))] for name in names]
-    unknown = len(folders) - len(found)
+    unknown = sum(not of_one_run for of_one_run in starts)
     remark = f"<p>{MISSING} for {unknown} of {len(folders)} runs, which have no record of it.</p>" if unknown else ""
     return (html_table(["", "value"], rows) if rows else "") + remark
 

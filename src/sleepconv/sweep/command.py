@@ -43,12 +43,9 @@ def run(
     orders = Orders(threads or max(1, available_cores() // jobs), absolute(data_dir), complete)
     workers: Workers = RayTasks(ray, orders) if ray else Processes(jobs, orders)
     outcome = sweep(todo, workers, say)
-    if outcome.complete:
-        for grid in wanted:
-            if grid in GRIDS:
-                _conclude(grid, runs, scale, seeds, say)
+    concluded = [_conclude(grid, runs, scale, seeds, say) for grid in wanted if grid in GRIDS]
     say(outcome.as_text())
-    return 0 if outcome.complete else 1
+    return 0 if outcome.complete and all(concluded) else 1
 
 
 def _show(jobs: Sequence[Job], say: Say) -> int:
@@ -59,10 +56,16 @@ def _show(jobs: Sequence[Job], say: Say) -> int:
     return 0
 
 
-def _conclude(grid: str, runs: str, scale: float, seeds: int, say: Say) -> None:
-    search = conclude(grid, runs, scale, range(seeds))
+def _conclude(grid: str, runs: str, scale: float, seeds: int, say: Say) -> bool:
+    """Whether every point of the grid is there, so that there is a best."""
+    try:
+        search = conclude(grid, runs, scale, range(seeds))
+    except (ValueError, OSError) as error:
+        say(f"no best of {grid} at scale {scale:g}: {error}")
+        return False
     best = search.best
     say(
         f"best of {grid} at scale {scale:g}: learning rate {best.learning_rate:g}, weight decay {best.weight_decay:g} "
         f"(top-1 {best.top1:.1f} % on the validation split), in {search.write(runs)}"
     )
+    return True

@@ -32,11 +32,14 @@ class Job:
 
     @property
     def state(self) -> str:
-        """done, begun or new; a folder that another recipe was begun in is not done."""
+        """done, begun, new or damaged; a folder that another recipe was begun in is not done."""
         folder = RunFolder(self.folder)
-        if not (self.folder / "recipe.json").is_file():
+        try:
+            return "done" if folder.recipe() == self.run and folder.summary() is not None else "begun"
+        except FileNotFoundError:
             return "new"
-        return "done" if folder.summary() is not None and folder.recipe() == self.run else "begun"
+        except (ValueError, OSError):  # the worker that is to go on says what it is
+            return "damaged"
 
 
 def names_in(name: str, dataset: str | None = None) -> list[str]:

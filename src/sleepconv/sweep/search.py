@@ -11,8 +11,10 @@ from typing import Any
 from sleepconv.files import write_atomically
 from sleepconv.recipes import GRIDS
 from sleepconv.training import RunFolder, run_path
+from sleepconv.training.reports import is_number
 
 BEST = "best.json"
+MEASURES = ("learning_rate", "weight_decay", "top1")
 
 
 @dataclass(frozen=True)
@@ -67,27 +69,35 @@ def conclude(grid: str, runs: str | os.PathLike[str], scale: float, seeds: Itera
     return Search(grid, scale, sorted(trials, key=lambda trial: -trial.top1))
 
 
-def find_searches(paths: Iterable[str | os.PathLike[str]]) -> list[Search]:
-    """All finished grid searches in these folders and below them.
+def find_searches(paths: Iterable[str | os.PathLike[str]]) -> tuple[list[Search], list[str]]:
+    """All finished grid searches in these folders and below them, and a line about each record that is damaged.
 
     >>> import tempfile
     >>> runs = tempfile.mkdtemp()
     >>> _ = Search("cifar10_local_grid", 1.0, [Trial(1e-3, 1e-4, 80.9, [0])]).write(runs)
-    >>> [search.grid for search in find_searches([runs])]
+    >>> searches, left_out = find_searches([runs])
+    >>> [search.grid for search in searches]
     ['cifar10_local_grid']
     """
-    files = sorted(file for path in paths for file in Path(path).rglob(BEST))
-    return [_read(file) for file in files]
+    searches, left_out = [], []
+    for file in sorted(file for path in paths for file in Path(path).rglob(BEST)):
+        try:
+            searches.append(_read(file))
+        except (ValueError, OSError) as error:
+            left_out.append(f"{file} left out: {error}")
+    return searches, left_out
 
 
 def _read(file: Path) -> Search:
     try:
-        content = json.loads(file.read_text())
-        return Search(content["grid"], content["scale"], [Trial(**trial) for trial in content["trials"]])
+        content = json.loads(file.read_bytes())
+        trials = [Trial(**trial) for trial in content["trials"]]
+        numbers = [content["scale"], *(getattr(t, name) for t in trials for name in MEASURES)]
+        if not trials or not all(map(is_number, numbers)):
+            raise ValueError("a number is missing")
+        return Search(content["grid"], content["scale"], trials)
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"{file} is no record of a grid search ({error!r}); sweep the grid again to rewrite it"
-        ) from error
+        raise ValueError(f"it is no record of a grid search ({error!r}); sweep the grid again to rewrite it") from error
 
 
 def _summary(path: Path) -> dict[str, Any]:

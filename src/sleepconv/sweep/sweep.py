@@ -78,15 +78,27 @@ def _to_its_end(job: Job, workers: Workers, say: Say) -> str | None:
     for restart in range(RESTARTS + 1):
         say(f"{'goes on' if job.state == 'begun' else 'started'} {job.title}")
         try:
-            workers.train(job)
-            return None
+            _train(job, workers, say)
+            return None if job.state == "done" else f"it ended, but {job.folder} is {job.state}"
         except WorkerDiedError as error:
             if restart == RESTARTS:
                 return f"{error}, {RESTARTS + 1} times"
             say(f"died {job.title}: {error}; it is started again ({restart + 1} of {RESTARTS})")
-        except JobFailedError as error:
+        except (JobFailedError, OSError) as error:
             return str(error)
     return None
+
+
+def _train(job: Job, workers: Workers, say: Say) -> None:
+    """Train a run to its end or its worker's; say if a checkpoint was found damaged, since workers are quiet."""
+    checkpoints = RunFolder(job.folder).checkpoints
+    before = checkpoints.set_aside()
+    try:
+        workers.train(job)
+    finally:
+        for path in checkpoints.set_aside():
+            if path not in before:
+                say(f"damaged {job.title}: a checkpoint was set aside as {path}; it went on without it")
 
 
 def _count(outcome: Outcome) -> int:

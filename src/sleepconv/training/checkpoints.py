@@ -4,7 +4,8 @@ import json
 import os
 import shutil
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 KEPT = 2
-HEADER, DRAFTS = "sleepconv", ".draft"
+HEADER, DRAFTS, DAMAGED = "sleepconv", ".draft", ".damaged"
+CHUNK = 2**24
 
 
 class CorruptCheckpointError(ValueError):
@@ -59,7 +61,11 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str,
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """What `write_tensors` wrote; a file that is cut short or altered is a CorruptCheckpointError."""
+    """What `write_tensors` wrote; a file that is cut short or altered is a CorruptCheckpointError.
+
+    A disk that does not answer is an OSError: the file may well be whole.
+    """
+    _read_through(path)
     try:
         with safe_open(path, framework="pt") as opened:
             header = json.loads((opened.metadata() or {})[HEADER])
@@ -95,8 +101,12 @@ class Checkpoints:
         self.folder = folder
 
     def paths(self) -> list[Path]:
-        """The newest first."""
-        return sorted(self.folder.glob("step-*.safetensors"), reverse=True)
+        """The newest first, without those that were set aside."""
+        return self._matching("step-*.safetensors")
+
+    def set_aside(self) -> list[Path]:
+        """Those that were found damaged, the newest first."""
+        return self._matching(f"step-*{DAMAGED}")
 
     def write(self, step: int, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
         """Write one, then remove all but the last two."""
@@ -105,16 +115,44 @@ class Checkpoints:
             old.unlink()
 
     def clear(self) -> None:
-        """Remove them all: the run is finished."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Remove them all, but for those that were set aside: the run is finished."""
+        for path in self.paths():
+            path.unlink()
+        shutil.rmtree(self.folder / DRAFTS, ignore_errors=True)
+        if self.folder.is_dir() and not os.listdir(self.folder):
+            self.folder.rmdir()
 
-    def readable(self) -> Iterator[tuple[Path, dict[str, Tensor] | None, Any]]:
-        """Every checkpoint, the newest first: its path, tensors and facts, or None and the error that it gave."""
+    def newest(self, say: Callable[[str], object]) -> tuple[Path, dict[str, Tensor], dict[str, Any]] | None:
+        """Path, tensors and facts of the newest that is whole, or None.
+
+        Newer ones that are damaged are set aside, lest they count among the last two, and a line is said about each.
+        """
         for path in self.paths():
             try:
-                yield path, *read_tensors(path)
-            except (CorruptCheckpointError, OSError) as error:
-                yield path, None, error
+                return path, *read_tensors(path)
+            except CorruptCheckpointError as error:
+                aside = path.with_suffix(DAMAGED)
+                os.replace(path, aside)
+                say(f"{error}; it was set aside as {aside.name}")
+        return None
+
+    def _matching(self, pattern: str) -> list[Path]:
+        try:
+            names = os.listdir(self.folder)
+        except FileNotFoundError:
+            return []
+        return sorted((self.folder / name for name in names if fnmatch(name, pattern)), reverse=True)
+
+
+def _read_through(path: Path) -> None:
+    """Have all of a file in memory, so that a disk that fails is an error and not the end of the process."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            while file.read(CHUNK):
+                pass
+    except OSError as error:
+        error.filename = error.filename or os.fspath(path)
+        raise
 
 
 def _seal(tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> int:

@@ -3,23 +3,25 @@
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from math import isfinite, isinf
+from math import isinf
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 from torch import nn
 
-from sleepconv.files import write_atomically
-from sleepconv.training.checkpoints import Checkpoints, read_tensors
+from sleepconv.files import read_if_there, size_if_there, write_atomically
+from sleepconv.training.checkpoints import Checkpoints, CorruptCheckpointError, read_tensors
 from sleepconv.training.compact import load_compact_state
 from sleepconv.training.network import build_network
-from sleepconv.training.run import Run
+from sleepconv.training.reports import check_report, is_number
+from sleepconv.training.run import Run, checked_fields
 
 RECIPE, METRICS, ENVIRONMENT, SUMMARY = "recipe.json", "metrics.jsonl", "environment.json", "summary.json"
 RESULT = ("top1", "top5", "seconds", "seconds_per_epoch")
+SETS = ("test", "validation")
 WEIGHTS, CHECKPOINT, LOCK = "model.safetensors", "checkpoint", "lock"
 
 
@@ -38,31 +40,55 @@ class RunFolder:
 
     def recipe(self) -> Run:
         """What was asked for."""
-        file = self.path / RECIPE
-        if not file.is_file():
+        content = read_if_there(self.path / RECIPE)
+        if content is None:
             raise FileNotFoundError(f"{self.path} is no run: it has no {RECIPE}")
         try:
-            return Run.from_json(file.read_text())
+            return Run.from_json(content.decode())
         except (ValueError, TypeError) as error:
-            raise ValueError(f"{file} is not a recipe of this version: {error}") from error
+            raise ValueError(f"{self.path / RECIPE} is not a recipe of this version: {error}") from error
 
     def metrics(self, kind: str | None = None) -> list[dict[str, Any]]:
         """The reports so far, all or of one kind ("epoch", "evaluation", "snr"), without a half-written last line."""
-        file = self.path / METRICS
-        lines = file.read_text().splitlines(keepends=True) if file.is_file() else []
-        reports = [self._report(line, place) for place, line in enumerate(lines, 1) if line.endswith("\n")]
+        reports = self._reports(read_if_there(self.path / METRICS) or b"")
         return [report for report in reports if kind in (None, report["kind"])]
 
     def summary(self) -> dict[str, Any] | None:
         """How it ended, or None if it has not."""
         summary = self._json(SUMMARY)
-        if summary is not None and (missing := [name for name in RESULT if not _is_number(summary.get(name))]):
+        if summary is not None and (missing := [name for name in RESULT if not is_number(summary.get(name))]):
             raise ValueError(f"{self.path / SUMMARY} has no number for {', '.join(missing)}")
+        if summary is not None and summary.get("set") not in SETS:
+            raise ValueError(f"{self.path / SUMMARY} does not say on what set: {' or '.join(SETS)}")
         return summary
 
     def environment(self) -> dict[str, Any] | None:
-        """What it was computed with."""
-        return self._json(ENVIRONMENT)
+        """What it was begun with; under "resumed", with what it went on each time, and after what step."""
+        environment = self._json(ENVIRONMENT)
+        resumed = [] if environment is None else environment.get("resumed", [])
+        if not isinstance(resumed, list) or not all(isinstance(start, dict) for start in resumed):
+            raise ValueError(f"{self.path / ENVIRONMENT} is damaged: what it was resumed with is no list of objects")
+        return environment
+
+    def environments(self) -> list[dict[str, Any]]:
+        """What it was computed with at each start, as far as that was recorded."""
+        begun = self.environment() or {}
+        starts = [{name: fact for name, fact in begun.items() if name != "resumed"}, *begun.get("resumed", [])]
+        return [start for start in starts if start]
+
+    def record_resumption(self, environment: dict[str, Any], step: int) -> None:
+        """Add to the environment with what, and after what step, the run goes on."""
+        known = self.environment() or {}
+        self.write_json(ENVIRONMENT, {**known, "resumed": [*known.get("resumed", []), {"step": step, **environment}]})
+
+    def check(self) -> None:
+        """Raise a ValueError or an OSError if a record is damaged: one that is there, but not as it was written."""
+        self.recipe(), self.summary(), self.environment()
+        for place, report in enumerate(self.metrics(), 1):
+            try:
+                check_report(report)
+            except ValueError as error:
+                raise ValueError(f"line {place} of {self.path / METRICS} is damaged: {error}") from error
 
     def load_model(self) -> nn.Module:
         """The trained network, in evaluation mode."""
@@ -92,10 +118,16 @@ class RunFolder:
 
     def claim(self, run: Run) -> None:
         """Write the recipe into a folder in which nothing was learned yet; refuse one that was begun with another."""
-        if not (self.path / RECIPE).is_file() or not self._begun():
-            self.write(RECIPE, run.as_json())
-            return
-        if differences := _differences(self.recipe(), run):
+        lost = size_if_there(self.path / RECIPE) is None
+        if self._begun():
+            self.refuse_another(self._recipe_of_checkpoint() if lost else self.recipe(), run)
+            if not lost:
+                return
+        self.write(RECIPE, run.as_json())
+
+    def refuse_another(self, recipe: Run, run: Run) -> None:
+        """Raise a ValueError that shows the difference, if there is any, to what the folder was begun with."""
+        if differences := _differences(recipe, run):
             raise ValueError(
                 f"{self.path} was begun with another recipe: {'; '.join(differences)}. "
                 "Give the run another folder, or remove this one"
@@ -125,15 +157,14 @@ class RunFolder:
         copy = RunFolder(run_path(to, self.recipe()))
         if (copy.path / SUMMARY).is_file() and copy.summary() != self.summary():
             raise ValueError(f"{copy.path} holds another run of the same name, scale and seed")
-        copy.path.mkdir(parents=True, exist_ok=True)
-        for name in (RECIPE, METRICS, ENVIRONMENT, SUMMARY):
-            copy.write(name, (self.path / name).read_text())
+        texts = {name: (self.path / name).read_text() for name in (RECIPE, METRICS, ENVIRONMENT, SUMMARY)}
+        for name, text in texts.items():
+            copy.write(name, text)
         return copy.path
 
     def metrics_size(self) -> int:
         """Bytes of metrics so far."""
-        file = self.path / METRICS
-        return file.stat().st_size if file.is_file() else 0
+        return size_if_there(self.path / METRICS) or 0
 
     def sync_metrics(self) -> int:
         """Have the metrics on the disk, not only on their way to it; returns their bytes."""
@@ -144,26 +175,47 @@ class RunFolder:
 
     def cut_metrics(self, size: int) -> None:
         """Forget what was reported after a checkpoint; going on will report it again."""
-        if (have := self.metrics_size()) < size:
+        content = read_if_there(self.path / METRICS) or b""
+        if (have := len(content)) < size:
             raise ValueError(
                 f"{self.path / METRICS} has {have} bytes, but had {size} at the last checkpoint: records are lost; "
                 "remove the folder to train anew"
             )
+        if size and not content[:size].endswith(b"\n"):
+            raise ValueError(f"{self.path / METRICS} is damaged: no line ends at byte {size}, as one did")
+        self._reports(content[:size])  # the summary will need them: better now than when all is trained
         if have > size:
             os.truncate(self.path / METRICS, size)
 
     def _begun(self) -> bool:
-        return bool(self.metrics_size() or self.checkpoints.paths() or (self.path / SUMMARY).is_file())
+        finished = size_if_there(self.path / SUMMARY) is not None
+        return finished or bool(self.metrics_size() or self.checkpoints.paths())
 
-    def _report(self, line: str, place: int) -> dict[str, Any]:
+    def _recipe_of_checkpoint(self) -> Run:
+        """What the folder was begun with, now that its recipe is lost."""
+        for path in self.checkpoints.paths():
+            with suppress(CorruptCheckpointError):
+                _, facts = read_tensors(path)
+                if "recipe" in facts:
+                    return Run(**checked_fields(facts["recipe"]))
+        raise ValueError(
+            f"{self.path} was begun, but its {RECIPE} is lost and no checkpoint tells what it was; "
+            "give the run another folder, or remove this one"
+        )
+
+    def _reports(self, content: bytes) -> list[dict[str, Any]]:
+        lines = content.splitlines(keepends=True)
+        return [self._report(line, place) for place, line in enumerate(lines, 1) if line.endswith(b"\n")]
+
+    def _report(self, line: bytes, place: int) -> dict[str, Any]:
         report = _parsed(line, f"line {place} of {self.path / METRICS}")
         if "kind" not in report:
             raise ValueError(f"line {place} of {self.path / METRICS} is damaged: it has no kind")
         return report
 
     def _json(self, name: str) -> dict[str, Any] | None:
-        file = self.path / name
-        return _parsed(file.read_text(), str(file)) if file.is_file() else None
+        content = read_if_there(self.path / name)
+        return None if content is None else _parsed(content, str(self.path / name))
 
 
 def find_runs(*paths: str | os.PathLike[str]) -> list[RunFolder]:
@@ -196,18 +248,14 @@ def finite(snrs: dict[str, float]) -> dict[str, float | str]:
     return {name: "inf" if isinf(snr) else snr for name, snr in snrs.items()}
 
 
-def _parsed(text: str, where: str) -> dict[str, Any]:
+def _parsed(text: bytes, where: str) -> dict[str, Any]:
     try:
         content = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{where} is damaged: {error}") from error
     if not isinstance(content, dict):
         raise ValueError(f"{where} is damaged: it is no JSON object")
     return content
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and isfinite(value)
 
 
 def _differences(old: Run, new: Run) -> list[str]:

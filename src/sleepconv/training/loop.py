@@ -1,14 +1,18 @@
 """The training loop: one for convolutional, locally connected and sleeping networks."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import asdict
 from math import isfinite
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from sleepconv.data import Batches, Task, load_task
-from sleepconv.training.checkpoints import write_tensors
+from sleepconv.training.checkpoints import read_tensors, write_tensors
 from sleepconv.training.compact import compact_state
 from sleepconv.training.environment import describe
 from sleepconv.training.evaluation import evaluate
@@ -18,7 +22,7 @@ from sleepconv.training.learner import DivergedError, Learner
 from sleepconv.training.memory import keep_freed_memory
 from sleepconv.training.parallel import Place, Sharding, bare, in_precision, joined
 from sleepconv.training.progress import Listener, Progress
-from sleepconv.training.run import Run
+from sleepconv.training.run import Run, checked_fields
 
 MINUTES_BETWEEN_CHECKPOINTS = 10.0
 StrPath = str | PathLike[str]
@@ -180,28 +184,37 @@ class _Training:
         if broken := [name for name, value in tensors.items() if not bool(value.isfinite().all())]:
             raise DivergedError(f"after step {self.learner.step} {broken[0]} holds what is no number")
         if self.place.first:
-            facts["metrics_size"] = self.records.sync_metrics()
+            facts |= {"recipe": asdict(self.run), "metrics_size": self.records.sync_metrics()}
             self.records.checkpoints.write(self.learner.step, tensors, facts)
         self.saved_at = time.monotonic()
 
     def _restore(self) -> None:
-        """Go on from the newest checkpoint that is whole; say so if that is not the newest."""
-        self.place.wait()
-        for path, tensors, facts in self.records.checkpoints.readable():
-            if tensors is None:
-                self.progress.say(f"{facts}; falling back to the checkpoint before it")
-                continue
-            self.learner.load(tensors, facts)
-            self._keep_metrics(facts["metrics_size"])
-            self.progress.say(f"goes on after step {self.learner.step} of {self.steps} ({path.name})")
-            return
-        self._keep_metrics(0)
-        if self.place.first:
-            self.records.write_json(ENVIRONMENT, describe(self.place))
+        """Go on from the newest checkpoint that is whole, or begin."""
+        checkpoints = self.records.checkpoints
+        found = checkpoints.newest(self.progress.say) if self.place.first else None
+        self.place.wait()  # the others read when what is damaged is set aside
+        if not self.place.first and (paths := checkpoints.paths()):
+            found = paths[0], *read_tensors(paths[0])
+        if found is None:
+            self._begin()
+        else:
+            self._go_on(*found)
 
-    def _keep_metrics(self, size: int) -> None:
+    def _go_on(self, path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        if "recipe" in facts:  # checkpoints of earlier versions do not tell
+            self.records.refuse_another(Run(**checked_fields(facts["recipe"])), self.run)
+        self.learner.load(tensors, facts)
         if self.place.first:
-            self.records.cut_metrics(size)
+            self.records.cut_metrics(facts["metrics_size"])
+            self.records.record_resumption(describe(self.place), self.learner.step)
+        self.progress.say(f"goes on after step {self.learner.step} of {self.steps} ({path.name})")
+
+    def _begin(self) -> None:
+        if self.place.first:
+            if self.records.metrics_size():
+                self.progress.say("begins anew: there is no whole checkpoint")
+            self.records.cut_metrics(0)
+            self.records.write_json(ENVIRONMENT, describe(self.place))
 
     def _report(self, report: dict[str, Any]) -> None:
         if self.place.first:
