@@ -52,6 +52,15 @@ def test_parameters_and_strided_views_are_shared_in_place():
     torch.testing.assert_close(share_weights_(view, lateral_grids((6, 6), 3)), expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_gradients_through_weights_that_have_been_shared_since_are_an_error_as_after_any_change_in_place(dtype):
+    weight = torch.randn(6, 6, 2, dtype=dtype, requires_grad=True)
+    old_response = weight.square().sum()
+    share_weights_(weight, lateral_grids((6, 6), 3))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        old_response.backward()
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_averaged_in_single_precision(dtype):
     weight = (1 + torch.rand(3000, 1)).to(dtype)

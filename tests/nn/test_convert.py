@@ -178,6 +178,12 @@ def test_to_convolutional_goes_back():
     assert type(back.norm) is nn.BatchNorm2d
 
 
+def test_the_way_back_leaves_no_hook_on_a_part_that_was_converted_by_itself():
+    part, x = Small(), torch.randn(2, 3, 8, 8)
+    back = to_convolutional(nn.Sequential(to_locally_connected(part, x), nn.Flatten()))
+    assert not any(module._forward_hooks for module in back.modules())
+
+
 def test_a_converted_network_compiles_as_one_graph():
     model, x = Small(), torch.randn(2, 3, 8, 8)
     local = to_locally_connected(model, x)

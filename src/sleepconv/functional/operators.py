@@ -9,7 +9,8 @@ from typing import Any
 
 from torch import Tensor, library
 
-from sleepconv.kernels import Geometry, kernel_for
+from sleepconv.functional.operands import checked_geometry
+from sleepconv.kernels import kernel_for
 
 
 @library.custom_op("sleepconv::locally_connected", mutates_args=())
@@ -22,7 +23,7 @@ def locally_connected(
     groups: int,
 ) -> Tensor:
     """Every output position applies its own filter. ``padding`` counts the zeros before the first input."""
-    geometry = _geometry(x.shape, weight.shape, stride, padding, dilation, groups)
+    geometry = checked_geometry(stride, padding, dilation, groups, x=x, weight=weight)
     return kernel_for(x).forward(x, weight, geometry)
 
 
@@ -37,8 +38,7 @@ def input_gradient(
     groups: int,
 ) -> Tensor:
     """Gradient of ``locally_connected`` with respect to its input of this spatial size."""
-    x_shape = _x_shape(grad, weight, input_size, groups)
-    geometry = _geometry(x_shape, weight.shape, stride, padding, dilation, groups)
+    geometry = checked_geometry(stride, padding, dilation, groups, weight=weight, grad=grad, size=input_size)
     return kernel_for(grad).input_gradient(grad, weight, geometry)
 
 
@@ -53,25 +53,23 @@ def weight_gradient(
     groups: int,
 ) -> Tensor:
     """Gradient of ``locally_connected`` with respect to its weight of this kernel size."""
-    weight_shape = _weight_shape(x, grad, kernel_size, groups)
-    geometry = _geometry(x.shape, weight_shape, stride, padding, dilation, groups)
+    geometry = checked_geometry(stride, padding, dilation, groups, x=x, grad=grad, size=kernel_size)
     return kernel_for(x).weight_gradient(x, grad, geometry)
 
 
 @locally_connected.register_fake
-def _(x: Tensor, weight: Tensor, stride: Any, padding: Any, dilation: Any, groups: int) -> Tensor:
-    axes = len(stride)
-    return _empty_activations(x, [x.shape[0], weight.shape[axes], *weight.shape[:axes]])
+def _(x: Tensor, weight: Tensor, *geometry: Any) -> Tensor:
+    return _empty_activations(x, checked_geometry(*geometry, x=x, weight=weight).y_shape)
 
 
 @input_gradient.register_fake
 def _(grad: Tensor, weight: Tensor, input_size: Any, *geometry: Any) -> Tensor:
-    return _empty_activations(grad, _x_shape(grad, weight, input_size, geometry[-1]))
+    return _empty_activations(grad, checked_geometry(*geometry, weight=weight, grad=grad, size=input_size).x_shape)
 
 
 @weight_gradient.register_fake
 def _(x: Tensor, grad: Tensor, kernel_size: Any, *geometry: Any) -> Tensor:
-    return x.new_empty(_weight_shape(x, grad, kernel_size, geometry[-1]))
+    return x.new_empty(checked_geometry(*geometry, x=x, grad=grad, size=kernel_size).weight_shape)
 
 
 def _setup_locally_connected(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -119,38 +117,6 @@ def _differentiate_weight_gradient(ctx: Any, grad_dw: Tensor) -> tuple[Tensor | 
 locally_connected.register_autograd(_differentiate_locally_connected, setup_context=_setup_locally_connected)
 input_gradient.register_autograd(_differentiate_input_gradient, setup_context=_setup_gradient)
 weight_gradient.register_autograd(_differentiate_weight_gradient, setup_context=_setup_gradient)
-
-
-def _geometry(
-    x_shape: Sequence[int],
-    weight_shape: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-) -> Geometry:
-    axes = len(stride)
-    batch, in_channels, *input_size = x_shape
-    return Geometry(
-        batch,
-        in_channels,
-        weight_shape[axes],
-        tuple(input_size),
-        tuple(weight_shape[:axes]),
-        tuple(weight_shape[-axes:]),
-        tuple(stride),
-        tuple(padding),
-        tuple(dilation),
-        groups,
-    )
-
-
-def _x_shape(grad: Tensor, weight: Tensor, input_size: Sequence[int], groups: int) -> list[int]:
-    return [grad.shape[0], weight.shape[len(input_size) + 1] * groups, *input_size]
-
-
-def _weight_shape(x: Tensor, grad: Tensor, kernel_size: Sequence[int], groups: int) -> list[int]:
-    return [*grad.shape[2:], grad.shape[1], x.shape[1] // groups, *kernel_size]
 
 
 def _empty_activations(like: Tensor, shape: Sequence[int]) -> Tensor:

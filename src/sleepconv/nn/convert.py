@@ -104,9 +104,10 @@ def to_convolutional(model: nn.Module, *, inplace: bool = False) -> nn.Module:
         text = "the model has no locally connected and no per-patch layer; nothing was changed"
         warnings.warn(text, NothingConvertedWarning, stacklevel=2)
     forget_layout(model)
-    for number, hook in list(model._forward_hooks.items()):
-        if hook is contiguous_outputs:
-            del model._forward_hooks[number]
+    for module in model.modules():
+        for number, hook in list(module._forward_hooks.items()):
+            if hook is contiguous_outputs:
+                del module._forward_hooks[number]
     return replace_layers(model, shared)
 
 

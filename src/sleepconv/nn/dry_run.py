@@ -1,19 +1,23 @@
 """Run a model once, without a trace, to learn what its shared layers see."""
 
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 Size = tuple[int, ...]
+
+LIKE_ITSELF = (Tensor.new_empty, Tensor.new_full, Tensor.new_ones, Tensor.new_tensor, Tensor.new_zeros)
+LIKE_ANOTHER = (Tensor.to, Tensor.type_as)
 
 
 @dataclass(frozen=True)
@@ -48,34 +52,65 @@ class Visit:
 def visit_layers(model: nn.Module, sample_input: Any, kind: Kind) -> dict[str, Visit]:
     """Run the model on the sample; say for every such layer, by name and in the order of their calls, what it saw.
 
-    The model runs in eval mode, and once more in training mode (for auxiliary heads) if it is in that.
+    The model runs in eval mode, and once more in training mode (for auxiliary heads) if it is in that; one of the two
+    may fail, since it may ask for other arguments.
     """
     visits = {name: Visit(name or "the model itself", module) for name, module in kind.find(model).items()}
-    _watched_run(model, sample_input, kind, visits, training=False)
-    if model.training:
-        with suppress(ValueError):  # BatchNorm refuses to train on one value per channel
-            _watched_run(model, sample_input, kind, visits, training=True)
+    failures: list[Exception] = []
+    successes = 0
+    for training in _modes(model):
+        for sample in (sample_input, two_of_each(sample_input)):  # BatchNorm may refuse to train on a batch of one
+            attempt = {name: replace(visit, sizes=set(visit.sizes)) for name, visit in visits.items()}
+            try:
+                _watched_run(model, sample, kind, attempt, training=training)
+            except Exception as error:
+                failures.append(error)
+                continue
+            visits, successes = attempt, successes + 1
+            break
+    if not successes:
+        raise failures[0]
     return dict(sorted(visits.items(), key=lambda item: item[1].first_call))
 
 
+def possible_runs(model: nn.Module, sample_input: Any) -> list[tuple[Any, bool]]:
+    """The runs that the model can do, as (sample, training): what it could before a conversion it must do after it.
+
+    A batch of one hides how its numbers lie in memory, so the model runs on two where it takes them.
+    """
+    runs = []
+    for training in _modes(model):
+        for sample in (two_of_each(sample_input), sample_input):
+            with suppress(Exception):
+                rehearse(model, sample, training=training)
+                runs.append((sample, training))
+                break
+    return runs
+
+
 def rehearse(model: nn.Module, sample_input: Any, *, training: bool = False) -> None:
-    """Run the model on the sample and leave no trace."""
+    """Run the model on the sample, without its compiled code, and leave no trace."""
     arguments, keywords = _as_call(sample_input)
-    with _untouched(model):
+    eager = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+    with _untouched(model), eager:
         if not training:
             model.eval()
         model(*arguments, **keywords)
 
 
 def two_of_each(sample_input: Any) -> Any:
-    """The sample with every batch of one doubled: a batch of one hides how its numbers lie in memory."""
+    """The sample with every batch of one doubled."""
     return tree_map_only(Tensor, lambda t: torch.cat([t, t]) if t.dim() and len(t) == 1 else t, sample_input)
+
+
+def _modes(model: nn.Module) -> list[bool]:
+    return [False, True] if model.training else [False]
 
 
 def _as_call(sample_input: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(sample_input, Tensor):
         return (sample_input,), {}
-    if isinstance(sample_input, (tuple, list)) and any(isinstance(value, Tensor) for value in sample_input):
+    if isinstance(sample_input, (tuple, list)) and any(isinstance(v, Tensor) for v in tree_leaves(sample_input)):
         return tuple(sample_input), {}
     if isinstance(sample_input, dict):
         return (), sample_input
@@ -100,7 +135,7 @@ def _problem(visit: Visit, owners: Counter[int], kind: Kind) -> str | None:
         sizes = " and ".join(map(kind.say, sorted(visit.sizes)))
         return f"it is used with inputs of different sizes, {sizes}; use a module of its own for each size"
     if parametrize.is_parametrized(layer) or not isinstance(layer._parameters.get("weight"), nn.Parameter):
-        return "its weight is parametrized (weight_norm, spectral_norm, ...); remove the parametrization first"
+        return "its weight is parametrized (weight_norm, spectral_norm, pruning, ...); remove the parametrization first"
     if owners[id(layer._parameters["weight"])] > 1:
         return "its weight is tied to another module's; untie them first"
     if owners[id(layer._parameters.get("bias"))] > 1:
@@ -157,7 +192,7 @@ class _DirectUses(TorchFunctionMode):
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if not self.depth and isinstance(result, Tensor):
-            given = [*args, *(kwargs or {}).values()]
+            given = _used_by_value(func, [*args, *(kwargs or {}).values()])
             used = [self.owners[id(value)] for value in given if id(value) in self.owners]
             for visit in used:
                 visit.used_directly = True
@@ -165,6 +200,11 @@ class _DirectUses(TorchFunctionMode):
                 name = next((self.names[id(value)] for value in given if id(value) in self.names), "a computed weight")
                 warnings.warn(f"left as it is, since it is used directly through {func.__name__}: {name}", stacklevel=2)
         return result
+
+
+def _used_by_value(func: Callable, given: list[Any]) -> list[Any]:
+    """Without those arguments that only lend their dtype and device."""
+    return [] if func in LIKE_ITSELF else given[:1] if func in LIKE_ANOTHER else given
 
 
 @contextmanager

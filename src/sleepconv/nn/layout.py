@@ -76,7 +76,8 @@ def contiguous_outputs(module: nn.Module, inputs: Any, output: Any) -> Any:
 
 def _contiguous(tensor: Tensor) -> Tensor:
     channels_last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim(), torch.contiguous_format)
-    usual = tensor.is_contiguous() or tensor.is_contiguous(memory_format=channels_last)
+    # A batch of one that lies position by position cannot be told from one that lies channels last.
+    usual = tensor.is_contiguous() or (len(tensor) > 1 and tensor.is_contiguous(memory_format=channels_last))
     return tensor if usual else tensor.contiguous()
 
 

@@ -3,14 +3,14 @@
 import copy
 import warnings
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from sleepconv.nn.dry_run import Kind, rehearse, two_of_each
+from sleepconv.nn.dry_run import Kind, possible_runs, rehearse
 from sleepconv.nn.layout import contiguous_outputs, forget_layout, keep_layout
 
 HOOKS = [name for name in vars(nn.Module()) if name.endswith(("_hooks", "_with_kwargs", "_always_called", "_hook"))]
@@ -38,7 +38,12 @@ def own_copy(model: nn.Module, inplace: bool, kind: Kind) -> nn.Module:
     ]
     if lazy:
         raise ValueError(f"{', '.join(lazy)}: sizes not known yet; run the model once, model(sample), and then convert")
-    return model if inplace else copy.deepcopy(model)
+    if inplace:
+        return model
+    try:
+        return copy.deepcopy(model)
+    except Exception as error:
+        raise ValueError(f"the model cannot be copied; convert it with inplace=True ({error})") from error
 
 
 def _any_lazy(tensors: Mapping[str, Any]) -> bool:
@@ -59,24 +64,33 @@ def exchange(
     for _, new in layers.values():
         if not copy_weights:
             new.reset_parameters()
-    converted = replace_layers(model, dict(layers.values()))
+    runs = possible_runs(model, sample_input)
+    converted: Any = replace_layers(model, dict(layers.values()))
     keep_layout(converted)
     try:
-        _check_converted(converted, sample_input, {name: new for name, (_, new) in layers.items()})
+        _check_converted(converted, runs, {name: new for name, (_, new) in layers.items()})
     except BaseException:
         forget_layout(converted)
         replace_layers(converted, {new: old for old, new in layers.values()})
         raise
     if converted is model:
         converted.register_forward_hook(contiguous_outputs)
+    else:
+        converted.contiguous_output = True
     return converted
 
 
 def replace_layers(model: nn.Module, replacements: Mapping[nn.Module, Any]) -> nn.Module:
-    """Put the new layers, with the old ones' hooks, wherever the old ones are; the model itself may be one."""
+    """Put the new layers wherever the old ones are; the model itself may be one.
+
+    They get the old ones' hooks, and the buffers, parameters and modules that were registered beside weight and bias.
+    """
     for old, new in replacements.items():
         for name in HOOKS:
             setattr(new, name, getattr(old, name))
+        for name in ("_parameters", "_buffers", "_modules"):
+            setattr(new, name, getattr(old, name) | getattr(new, name))
+        new._non_persistent_buffers_set = old._non_persistent_buffers_set
     for module in model.modules():
         for name, child in module._modules.items():
             if child is not None and child in replacements:
@@ -90,7 +104,7 @@ def warn_left_alone(names: Iterable[str], why: str) -> None:
         warnings.warn(f"left as it is, since it {why}: {', '.join(names)}", UserWarning, stacklevel=4)
 
 
-def _check_converted(model: nn.Module, sample_input: Any, layers: Mapping[str, Any]) -> None:
+def _check_converted(model: nn.Module, runs: list[tuple[Any, bool]], layers: Mapping[str, Any]) -> None:
     """Run the converted model: its own code must call the new layers, and must get along with their responses."""
     called: set[nn.Module] = set()
     with ExitStack() as stack:
@@ -98,13 +112,13 @@ def _check_converted(model: nn.Module, sample_input: Any, layers: Mapping[str, A
             handle = layer.register_forward_hook(lambda module, inputs, output: called.add(module))
             stack.callback(handle.remove)
         try:
-            _rehearse_both(model, sample_input)
+            _rehearse_all(model, runs)
         except RuntimeError as error:
             if "view" not in str(error):
                 raise
             for layer in layers.values():  # the model insists on contiguous responses
                 layer.contiguous_output = True
-            _rehearse_both(model, sample_input)
+            _rehearse_all(model, runs)
     idle = [name for name, layer in layers.items() if layer not in called]
     if idle:
         raise ValueError(
@@ -113,8 +127,6 @@ def _check_converted(model: nn.Module, sample_input: Any, layers: Mapping[str, A
         )
 
 
-def _rehearse_both(model: nn.Module, sample_input: Any) -> None:
-    rehearse(model, two_of_each(sample_input))
-    if model.training:
-        with suppress(ValueError):  # BatchNorm refuses to train on one value per channel
-            rehearse(model, two_of_each(sample_input), training=True)
+def _rehearse_all(model: nn.Module, runs: list[tuple[Any, bool]]) -> None:
+    for sample, training in runs:
+        rehearse(model, sample, training=training)

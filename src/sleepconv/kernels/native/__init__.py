@@ -66,6 +66,7 @@ def share_(weight: Tensor, grids: Tensor) -> None:
     order = grids.flatten().argsort(stable=True)
     counts = torch.bincount(grids.flatten())
     starts = torch.cat([counts.new_zeros(1), counts[counts > 0].cumsum(0)])
+    torch.autograd.graph.increment_version(weight)  # PyTorch does not see this change by itself
     library.sleepconv_share(
         ctypes.c_void_p(weight.data_ptr()),
         int(weight.dtype == torch.float64),
