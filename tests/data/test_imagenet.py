@@ -6,7 +6,6 @@ import torch
 from PIL import Image
 
 from sleepconv.data import Batches, CorruptImageError, Decoders, EncodedSource, ImageFolders, imagenet_folders
-from sleepconv.data.buffers import Buffers
 from sleepconv.data.jpeg import resized_crop
 from sleepconv.data.statistics import IMAGENET
 
@@ -102,12 +101,6 @@ def test_a_batch_in_use_is_not_overwritten_by_later_ones(small_imagenet, data_di
     for seed in range(6):
         source.batch(np.arange(4, 8), np.random.default_rng(seed).random((4, 3)))
     assert torch.equal(view, before[1:2])
-
-
-def test_a_buffer_nobody_uses_is_given_out_again():
-    buffers = Buffers()
-    address = buffers.take((4, 10)).ctypes.data
-    assert buffers.take((3, 10)).ctypes.data == address
 
 
 def test_a_corrupt_image_is_named_and_an_error_by_default(small_imagenet, data_dir):
