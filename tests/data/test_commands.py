@@ -178,4 +178,4 @@ def test_a_typo_in_a_verb_is_one_line(capsys):
 def test_shards_are_written_from_the_class_folders(small_imagenet, data_dir, tmp_path):
     said = write_imagenet_shards(tmp_path / "shards", data_dir, complete=False)
     assert "2 shards" in said
-    assert names(tmp_path / "shards") == ["classes.txt", "train-000000.tar", "val-000000.tar"]
+    assert names(tmp_path / "shards") == ["classes.txt", "shards.json", "train-000000.tar", "val-000000.tar"]

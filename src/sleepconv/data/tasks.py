@@ -16,7 +16,7 @@ from sleepconv.data.imagenet import IMAGENET_1K, imagenet_folders
 from sleepconv.data.images import Images, split_rows
 from sleepconv.data.jpeg import Decoders, OnCorrupt
 from sleepconv.data.locations import StrPath, cache_directory, data_directory
-from sleepconv.data.shards import Shards
+from sleepconv.data.shards import imagenet_shards
 from sleepconv.data.sources import Source, TensorSource
 from sleepconv.data.statistics import IMAGENET, Statistics, measured_once
 from sleepconv.data.tiny_imagenet import tiny_imagenet
@@ -73,8 +73,7 @@ def imagenet_files(data_dir: Path, *, train: bool, complete: bool = True) -> Enc
     """ImageNet's class folders in ``DATA_DIR/imagenet``, else the shards in ``DATA_DIR/imagenet-shards``."""
     shards = data_dir / "imagenet-shards"
     if shards.is_dir() and not (data_dir / IMAGENET_1K.folder).is_dir():
-        paths = list(shards.glob(f"{'train' if train else 'val'}-*.tar"))
-        return Shards(paths, index_dir=cache_directory(data_dir))
+        return imagenet_shards(shards, train=train, complete=complete, index_dir=cache_directory(data_dir))
     return imagenet_folders(data_dir, train=train, complete=complete)
 
 
