@@ -1,6 +1,7 @@
 """Where data and what is computed from it lie on disk, and how folders get there whole or not at all."""
 
 import contextlib
+import errno
 import os
 import shutil
 import tempfile
@@ -8,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 StrPath = str | os.PathLike[str]
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+ELSEWHERE = "name other folders with --data-dir or SLEEPCONV_DATA (data) and SLEEPCONV_CACHE (what is computed from it)"
 
 
 def data_directory(explicit: StrPath | None = None) -> Path:
@@ -40,8 +43,9 @@ def replaced_when_done(target: Path) -> Iterator[Path]:
         work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
         new = work / "new"
-        new.mkdir()
-        yield new
+        with room_in(target.parent):
+            new.mkdir()
+            yield new
         if target.exists():
             target.rename(work / "old")
         new.rename(target)
@@ -57,6 +61,16 @@ def writable(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise OSError(
-            f"cannot write in {folder}: {error.strerror or error}; make it writable, or name other folders "
-            "with --data-dir or SLEEPCONV_DATA (data) and SLEEPCONV_CACHE (what is computed from it)"
+            f"cannot write in {folder}: {error.strerror or error}; make it writable, or {ELSEWHERE}"
         ) from error
+
+
+@contextlib.contextmanager
+def room_in(folder: Path) -> Iterator[None]:
+    """Say of a full disk where it is full and what else can be chosen; other errors pass."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise OSError(f"no room in {folder}: {error.strerror}; free some, or {ELSEWHERE}") from error

@@ -15,6 +15,7 @@ from sleepconv.data.encoded import EncodedImages
 from sleepconv.data.imagenet import imagenet_folders
 from sleepconv.data.images import check_labels
 from sleepconv.data.locations import StrPath, replaced_when_done
+from sleepconv.data.mapped import save_array
 from sleepconv.data.randomness import random_stream
 
 IMAGE_SUFFIXES = ("jpg", "jpeg", "png")
@@ -179,7 +180,7 @@ def _index(paths: list[Path], index_dir: Path | None) -> dict[str, np.ndarray]:
     if not folder.is_dir():
         with replaced_when_done(folder) as new:
             for name, values in _scan(paths).items():
-                np.save(new / name, values)
+                save_array(new / f"{name}.npy", values)
     return {path.stem: np.load(path, allow_pickle=False) for path in folder.glob("*.npy")}
 
 

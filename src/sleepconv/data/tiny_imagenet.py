@@ -12,6 +12,7 @@ from sleepconv.data.description import Dataset, Download, require_file
 from sleepconv.data.images import Images
 from sleepconv.data.jpeg import Decoders, OnCorrupt, decode
 from sleepconv.data.locations import StrPath, cache_directory, data_directory, replaced_when_done
+from sleepconv.data.mapped import mapped_array, save_array
 
 SIZE = 64
 TINY_IMAGENET = Dataset(
@@ -126,7 +127,7 @@ def _decode_into(cache: Path, listing: Listing, on_corrupt: OnCorrupt) -> None:
         tqdm(total=len(listing), desc=f"decoding {cache.name}", disable=None) as bar,
     ):
         shape = (len(listing), 3, SIZE, SIZE)
-        pixels = np.lib.format.open_memmap(new / "pixels.npy", mode="w+", dtype=np.uint8, shape=shape)
+        pixels = mapped_array(new / "pixels.npy", np.uint8, shape)
 
         def work(index: int) -> None:
             path = listing[index][0]
@@ -138,9 +139,9 @@ def _decode_into(cache: Path, listing: Listing, on_corrupt: OnCorrupt) -> None:
         finally:
             decoders.close()
         labels = np.array([label for _, label in listing], dtype=np.int64)
-        np.save(new / "labels.npy", labels[good])
+        save_array(new / "labels.npy", labels[good])
         if not good.all():
-            np.save(new / "good.npy", pixels[good])
+            save_array(new / "good.npy", pixels[good])
             (new / "good.npy").replace(new / "pixels.npy")
             (new / "skipped.txt").write_text("\n".join(sorted(decoders.corrupt)))
 
