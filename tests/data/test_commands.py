@@ -95,6 +95,27 @@ def test_get_of_imagenet_says_where_it_comes_from(data_dir, capsys):
     assert "https://image-net.org" in capsys.readouterr().err
 
 
+def test_get_of_an_imagenet_that_is_incomplete_says_what_is_missing_and_where_it_comes_from(
+    small_imagenet, data_dir, capsys
+):
+    assert main(["data", "get", "imagenet", "--data-dir", str(data_dir)]) == 1
+    said = capsys.readouterr().err
+    assert "has 2 class folders, but ImageNet has 1000" in said
+    assert "https://image-net.org" in said
+    assert "data check" not in said
+
+
+def test_a_damaged_dataset_that_get_leaves_alone_is_to_be_moved_away(small_tiny_imagenet, data_dir, capsys):
+    command = ["tiny-imagenet", "--data-dir", str(data_dir)]
+    assert main(["data", "check", *command]) == 1
+    assert f"to do: move {small_tiny_imagenet} away" in capsys.readouterr().out
+    assert main(["data", "get", *command]) == 0
+    assert "To get it anew, move that folder away first" in capsys.readouterr().out
+    small_tiny_imagenet.rename(data_dir / "away")
+    assert main(["data", "check", *command]) == 1
+    assert "to do: move" not in capsys.readouterr().out
+
+
 def test_get_of_digits_needs_nothing(capsys):
     assert main(["data", "get", "digits"]) == 0
     assert "scikit-learn" in capsys.readouterr().out

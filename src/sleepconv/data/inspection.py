@@ -47,6 +47,12 @@ def check(dataset: Dataset, data_dir: StrPath | None = None) -> Report:
     return report
 
 
+def is_complete(dataset: Dataset, folder: Path) -> bool:
+    """Whether every file that the reader needs is there, by name (gzipped or not)."""
+    names = [file.name for file in dataset.files]
+    return folder.is_dir() and all((folder / n).is_file() or (folder / f"{n}.gz").is_file() for n in names)
+
+
 def _folder(dataset: Dataset, root: Path) -> Path:
     return fashion_mnist_folder(root) if dataset.name == "fashion-mnist" else root / dataset.folder
 
@@ -116,11 +122,14 @@ def _expect(what: str, found: list[int], official: list[int]) -> None:
 
 
 def _what_to_do(dataset: Dataset, root: Path) -> Iterator[str]:
+    folder = root / dataset.folder
+    if dataset.downloads and is_complete(dataset, folder):
+        yield f"to do: move {folder} away, which `sleepconv data get {dataset.name}` would leave as it is"
     for download in dataset.downloads:
-        place = (root if dataset.unpack else root / dataset.folder) / download.filename
+        place = (root if dataset.unpack else folder) / download.filename
         yield f"to do: run `sleepconv data get {dataset.name}`, or place {download.url}"
         yield f"       (MD5 {download.md5}) at {place} and run it then"
     if dataset.advice:
         yield f"to do: {dataset.advice}"
     if not dataset.downloads:
-        yield f"       they belong in {root / dataset.folder}"
+        yield f"       they belong in {folder}"

@@ -88,7 +88,7 @@ def list_training(folder: Path, wnids: list[str]) -> Listing:
         if not found:
             raise FileNotFoundError(
                 f"{images} has no images, but wnids.txt names the class {wnid}; "
-                "unpack the archive again (`sleepconv data get tiny-imagenet`)"
+                f"move {folder} away and run `sleepconv data get tiny-imagenet`"
             )
         listing += [(path, label) for path in found]
     return listing
@@ -109,7 +109,7 @@ def list_validation(folder: Path, wnids: list[str]) -> Listing:
         raise FileNotFoundError(
             f"{folder / 'val' / 'images'} lacks {len(missing)} of the {len(listing)} images that "
             f"val_annotations.txt lists{f', first {missing[0].name}' if missing else ''}; if val/ was sorted "
-            "into class folders, unpack the original archive again (`sleepconv data get tiny-imagenet`)"
+            f"into class folders, move {folder} away and run `sleepconv data get tiny-imagenet`"
         )
     return listing
 
