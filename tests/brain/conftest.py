@@ -11,6 +11,12 @@ from sleepconv.training.checkpoints import write_tensors
 IMAGES = 80
 
 
+@pytest.fixture(autouse=True)
+def _no_data_of_the_user(tmp_path, monkeypatch) -> None:
+    """Whether CIFAR-10 is on this machine makes no difference."""
+    monkeypatch.setenv("SLEEPCONV_DATA", str(tmp_path / "data"))
+
+
 @pytest.fixture
 def runs(tmp_path) -> Path:
     """A folder with one finished convolutional run."""
