@@ -8,6 +8,7 @@ from os import PathLike
 from typing import Any
 
 from sleepconv.data import Batches, Task, load_task
+from sleepconv.data.jpeg import OnCorrupt
 from sleepconv.training.checkpoints import write_tensors
 from sleepconv.training.compact import compact_state
 from sleepconv.training.environment import describe
@@ -31,6 +32,7 @@ def train(
     task: Task | None = None,
     data_dir: StrPath | None = None,
     complete: bool = True,
+    on_corrupt: OnCorrupt = "error",
     device: str | None = None,
     sharding: Sharding = "ddp",
     max_steps: int | None = None,
@@ -47,6 +49,7 @@ def train(
         task: the data, if not the dataset of that name.
         data_dir: where datasets lie.
         complete: insist on the dataset's official number of images.
+        on_corrupt: "error", or "skip" to leave out image files that cannot be decoded.
         device: "cpu", "cuda"; by default a GPU if there is one.
         sharding: with several processes, "ddp" (each holds the network) or "fsdp" (each a part of it).
         max_steps: stop after so many optimizer steps in all, to go on later.
@@ -74,7 +77,12 @@ def train(
             keep_freed_memory()
             if task is None:
                 task = load_task(
-                    run.dataset, data_dir=data_dir, padding=run.padding, tuning=run.tuning, complete=complete
+                    run.dataset,
+                    data_dir=data_dir,
+                    padding=run.padding,
+                    tuning=run.tuning,
+                    complete=complete,
+                    on_corrupt=on_corrupt,
                 )
             training = _Training(run, task, records, place, sharding, quiet, listeners)
             return training.finish(max_steps)
