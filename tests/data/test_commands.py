@@ -159,6 +159,25 @@ def test_check_of_an_incomplete_dataset_fails_and_writes_nothing(
     assert names(data_dir) == before
 
 
+def test_check_reports_a_truncated_gzip_file_and_what_to_do(small_fashion, data_dir, capsys):
+    path = small_fashion / "t10k-images-idx3-ubyte.gz"
+    path.write_bytes(path.read_bytes()[:50])
+    assert main(["data", "check", "fashion-mnist", "--data-dir", str(data_dir), "--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert any(line.startswith(f"cannot be read: {path} is truncated or damaged") for line in report["lines"])
+    assert any(line.startswith("to do: ") for line in report["lines"])
+
+
+def test_a_text_file_that_is_no_text_is_named(small_cifar10, small_tiny_imagenet, data_dir):
+    for name, path in {
+        "cifar10": small_cifar10 / "batches.meta.txt",
+        "tiny-imagenet": small_tiny_imagenet / "wnids.txt",
+    }.items():
+        path.write_bytes(b"\xff\xfe")
+        with pytest.raises(ValueError, match=rf"{path} is damaged: it is no text"):
+            load_task(name, data_dir=data_dir, complete=False)
+
+
 def test_check_of_digits_succeeds_everywhere(capsys):
     assert main(["data", "check", "digits"]) == 0
     assert "1,797 digits" in capsys.readouterr().out

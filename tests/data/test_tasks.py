@@ -108,6 +108,11 @@ def test_another_word_for_skipping_is_refused_whatever_the_dataset(name, data_di
         load_task(name, data_dir=data_dir, on_corrupt="maybe")
 
 
+def test_a_negative_padding_is_refused_whatever_the_dataset():
+    with pytest.raises(ValueError, match="padding is 0 or more pixels, not -1"):
+        load_task("digits", padding=-1)
+
+
 def test_padding_of_imagenet_is_warned_of_and_no_recipe_has_any(small_imagenet, data_dir):
     with pytest.warns(UserWarning, match="padding=4 has no effect: ImageNet's crops are its translations"):
         load_task("imagenet", data_dir=data_dir, padding=4, complete=False)

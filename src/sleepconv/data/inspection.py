@@ -70,11 +70,12 @@ def _check_files(dataset: Dataset, folder: Path, report: Report) -> None:
 
 
 def _check_file(file: File, path: Path, report: Report) -> None:
-    if path.suffix == ".gz":
-        content = read_content(path)
-        size, md5 = len(content), md5_of(content)
-    else:
-        size, md5 = path.stat().st_size, md5_of_file(path)
+    try:
+        size, md5 = _size_and_md5(path)
+    except (OSError, ValueError) as error:
+        report.usable = report.official = False
+        report.lines.append(f"cannot be read: {error}")
+        return
     if file.size is not None and size != file.size:
         report.usable = report.official = False
         report.lines.append(f"wrong size: {path} has {size:,} bytes, not {file.size:,}; truncated or damaged")
@@ -83,6 +84,14 @@ def _check_file(file: File, path: Path, report: Report) -> None:
         report.lines.append(f"complete, but not the official file: {path} has MD5 {md5}, not {file.md5}")
     else:
         report.lines.append(f"{'official' if file.md5 else 'present'}: {path}")
+
+
+def _size_and_md5(path: Path) -> tuple[int, str]:
+    """Of the content, unpacked if it is gzipped."""
+    if path.suffix != ".gz":
+        return path.stat().st_size, md5_of_file(path)
+    content = read_content(path)
+    return len(content), md5_of(content)
 
 
 def _check_reading(dataset: Dataset, root: Path, report: Report) -> None:

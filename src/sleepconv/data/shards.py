@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from jaxtyping import Int64
 
+from sleepconv.data.description import read_lines
 from sleepconv.data.encoded import EncodedImages
 from sleepconv.data.imagenet import imagenet_folders
 from sleepconv.data.images import check_labels
@@ -219,4 +220,4 @@ def _classes_beside(path: Path) -> tuple[str, ...]:
     listing = path.parent / "classes.txt"
     if not listing.is_file():
         raise FileNotFoundError(f"{listing} is missing; it names the classes, one a line, in the order of the labels")
-    return tuple(line.strip() for line in listing.read_text().splitlines() if line.strip())
+    return tuple(line.strip() for line in read_lines(listing) if line.strip())

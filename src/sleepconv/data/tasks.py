@@ -109,6 +109,8 @@ def load_task(
     """
     dataset = find_dataset(name)
     check_on_corrupt(on_corrupt)
+    if padding < 0:
+        raise ValueError(f"padding is 0 or more pixels, not {padding}")
     options = Options(data_directory(data_dir), padding, tuning, split_seed, complete, on_corrupt, device)
     makers: dict[str, Callable[[Dataset, Options], Task]] = {
         "digits": _digits,

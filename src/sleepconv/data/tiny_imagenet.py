@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from sleepconv.data.description import Dataset, Download, require_file
+from sleepconv.data.description import Dataset, Download, read_lines, require_file
 from sleepconv.data.images import Images
 from sleepconv.data.jpeg import Decoders, OnCorrupt, decode
 from sleepconv.data.locations import StrPath, cache_directory, data_directory, replaced_when_done
@@ -69,13 +69,12 @@ def tiny_imagenet(
 
 def class_names(folder: Path, *, complete: bool = True) -> tuple[list[str], tuple[str, ...]]:
     """The class identifiers of ``wnids.txt``, sorted, and their names from ``words.txt``."""
-    wnids = sorted(require_file(folder / "wnids.txt", TINY_IMAGENET.name).read_text().split())
+    wnids = sorted(" ".join(read_lines(require_file(folder / "wnids.txt", TINY_IMAGENET.name))).split())
     if len(set(wnids)) != len(wnids) or not wnids or (complete and len(wnids) != 200):
         raise ValueError(f"{folder / 'wnids.txt'} lists {len(set(wnids))} classes, but TinyImageNet has 200")
     words = {}
     if (folder / "words.txt").is_file():
-        lines = (folder / "words.txt").read_text().splitlines()
-        words = dict(line.split("\t", 1) for line in lines if "\t" in line)
+        words = dict(line.split("\t", 1) for line in read_lines(folder / "words.txt") if "\t" in line)
     return wnids, tuple(words.get(wnid, wnid).split(",")[0] for wnid in wnids)
 
 
@@ -99,7 +98,7 @@ def list_validation(folder: Path, wnids: list[str]) -> Listing:
     annotations = require_file(folder / "val" / "val_annotations.txt", TINY_IMAGENET.name)
     labels = {wnid: label for label, wnid in enumerate(wnids)}
     listing: Listing = []
-    for number, line in enumerate(annotations.read_text().splitlines(), start=1):
+    for number, line in enumerate(read_lines(annotations), start=1):
         fields = line.split("\t")
         if len(fields) < 2 or fields[1] not in labels or Path(fields[0]).name != fields[0]:
             raise ValueError(f"line {number} of {annotations} names no file and known class: {line[:60]!r}")
