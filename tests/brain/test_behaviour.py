@@ -70,3 +70,9 @@ def test_small_whole_numbers_do_not_overflow():
     logits, labels = np.log(counts[::-1]), np.array([0, 1, 0, 1])
     small, large = (LabelCounts("mine", counts.astype(kind)).counts for kind in (np.uint8, np.int64))
     assert agreement(logits, small, labels) == agreement(logits, large, labels)
+
+
+def test_people_who_do_not_agree_are_no_measure():
+    fit = agreement(RANDOM.random((50, 10)), np.ones((50, 10), int), np.arange(50) % 10)
+    with pytest.raises(ValueError, match="people agree with each other no more than by chance"):
+        assert fit.score
