@@ -37,8 +37,11 @@ def cache_directory(data_dir: Path) -> Path:
 
 
 @contextlib.contextmanager
-def replaced_when_done(target: Path) -> Iterator[Path]:
-    """Give a temporary folder beside ``target`` that takes its place on success and vanishes on failure."""
+def replaced_when_done(target: Path, *, keep: bool = False) -> Iterator[Path]:
+    """Give a temporary folder beside ``target`` that takes its place on success and vanishes on failure.
+
+    With ``keep`` a folder that is there by then stays: another process has made the same, and may be reading it.
+    """
     with writable(target.parent):
         work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
@@ -46,11 +49,22 @@ def replaced_when_done(target: Path) -> Iterator[Path]:
         with room_in(target.parent):
             new.mkdir()
             yield new
+        if keep:
+            _rename_unless_there(new, target)
+            return
         if target.exists():
             target.rename(work / "old")
         new.rename(target)
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def _rename_unless_there(new: Path, target: Path) -> None:
+    try:
+        new.rename(target)
+    except OSError:
+        if not target.is_dir():
+            raise
 
 
 @contextlib.contextmanager

@@ -179,7 +179,7 @@ def _index(paths: list[Path], index_dir: Path | None) -> dict[str, np.ndarray]:
     facts = "\n".join(f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in paths)
     folder = index_dir / f"shards-{hashlib.sha256(facts.encode()).hexdigest()[:12]}"
     if not folder.is_dir():
-        with replaced_when_done(folder) as new:
+        with replaced_when_done(folder, keep=True) as new:
             for name, values in _scan(paths).items():
                 save_array(new / f"{name}.npy", values)
     return {path.stem: np.load(path, allow_pickle=False) for path in folder.glob("*.npy")}

@@ -122,7 +122,7 @@ def _fingerprint(folder: Path, listing: Listing, on_corrupt: OnCorrupt) -> str:
 def _decode_into(cache: Path, listing: Listing, on_corrupt: OnCorrupt) -> None:
     decoders = Decoders(on_corrupt=on_corrupt)
     with (
-        replaced_when_done(cache) as new,
+        replaced_when_done(cache, keep=True) as new,
         tqdm(total=len(listing), desc=f"decoding {cache.name}", disable=None) as bar,
     ):
         shape = (len(listing), 3, SIZE, SIZE)
