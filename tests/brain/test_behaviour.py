@@ -5,6 +5,7 @@ from sklearn.metrics import cohen_kappa_score
 
 from sleepconv.brain.behaviour import agreement, error_consistency, people_consistency, rank_correlation
 from sleepconv.brain.datasets import LabelCounts
+from sleepconv.brain.fits import Settings, fit_behaviour
 
 RANDOM = np.random.default_rng(0)
 LABELS = RANDOM.integers(0, 4, 400)
@@ -73,6 +74,6 @@ def test_small_whole_numbers_do_not_overflow():
 
 
 def test_people_who_do_not_agree_are_no_measure():
-    fit = agreement(RANDOM.random((50, 10)), np.ones((50, 10), int), np.arange(50) % 10)
-    with pytest.raises(ValueError, match="people agree with each other no more than by chance"):
-        assert fit.score
+    data = LabelCounts("mine", np.ones((50, 10), int))
+    with pytest.raises(ValueError, match="two people agree in their errors no more than by chance"):
+        fit_behaviour(data, RANDOM.random((50, 10)), np.arange(50) % 10, Settings())

@@ -39,8 +39,6 @@ class Agreement:
     @property
     def score(self) -> float:
         """Error consistency relative to that between two people."""
-        if not self.people_kappa > 0:
-            raise ValueError(f"people agree with each other no more than by chance (κ {self.people_kappa:.2g})")
         return self.kappa / self.people_kappa
 
 
