@@ -58,6 +58,8 @@ layers = ["stages.0.0", "stages.1.0", "stages.2.0"]
 for name, model in {"convolutional": network, "locally connected": local}.items():
     answers = activations(model, recording.images, layers, prepare=prepare)
     for layer in layers:
-        fit = predictivity(principal_axes(answers[layer]), recording.mean_responses(), ceiling=limit)
+        fit = predictivity(
+            principal_axes(answers[layer]), recording.mean_responses(), groups=recording.groups, ceiling=limit
+        )
         score = "" if fit.score is None else f" of {limit:.2f}, score {fit.score:.2f} ± {fit.score_error:.2f}"
         print(f"{name:18} {layer:12} r {fit.r:.2f}{score}")

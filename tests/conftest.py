@@ -3,7 +3,8 @@
 import gzip
 import io
 import os
-from collections.abc import Callable
+import resource
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,14 @@ from sleepconv.training import RunFolder, run_path
 @pytest.fixture(autouse=True)
 def seed() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def limit_files() -> Iterator[Callable[[int], None]]:
+    """Call it with the bytes that a file of this process can have, as on a disk without room for more."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda most: resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.fixture

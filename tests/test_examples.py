@@ -3,12 +3,16 @@
 import ast
 import json
 import os
+import runpy
 import subprocess
 import sys
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from sleepconv.brain import Recording
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -34,6 +38,19 @@ def test_the_layer_that_a_made_up_brain_is_made_of_fits_it_best():
         tuple(line.split()[:2]): line.split()[3] for line in output_of("score_against_neurons.py").splitlines()[1:4]
     }
     assert max(fits, key=lambda layer: float(fits[layer])) == ("convolutional", "stages.1.0")
+
+
+def test_frames_of_a_movie_do_not_help_to_predict_each_other(tmp_path, monkeypatch, capsys):
+    """Every neuron answers at random to a movie, and alike to all its frames: nothing that holds for other movies."""
+    random, movies = np.random.default_rng(0), np.arange(160) // 16
+    frames = random.integers(60, 196, (10, 16, 16, 3))[movies] + random.integers(-3, 4, (160, 16, 16, 3))
+    answers = random.normal(size=(10, 9))[movies] + 0.1 * random.normal(size=(160, 9))
+    Recording("movies", "V1", frames.astype(np.uint8), answers, movies).save(tmp_path / "movies.npz")
+    monkeypatch.setattr(sys, "argv", ["score_against_neurons.py", str(tmp_path / "movies.npz")])
+    runpy.run_path(str(EXAMPLES / "score_against_neurons.py"), run_name="__main__")
+    fits = [float(line.split(" r ")[1]) for line in capsys.readouterr().out.splitlines()[1:]]
+    assert len(fits) == 6
+    assert max(fits) < 0.3
 
 
 def test_the_hebbian_rule_is_watched_as_an_animation(tmp_path):

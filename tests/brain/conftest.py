@@ -11,6 +11,12 @@ from sleepconv.training.checkpoints import write_tensors
 IMAGES = 80
 
 
+@pytest.fixture(autouse=True)
+def _no_data_of_the_user(tmp_path, monkeypatch) -> None:
+    """Whether CIFAR-10 is on this machine makes no difference."""
+    monkeypatch.setenv("SLEEPCONV_DATA", str(tmp_path / "data"))
+
+
 @pytest.fixture
 def runs(tmp_path) -> Path:
     """A folder with one finished convolutional run."""
@@ -39,7 +45,8 @@ def recordings(tmp_path) -> Path:
     Recording("toy-v4", "V4", images, repeats, groups, neuron_names=list("abcde")).save(folder / "v4.npz")
     people = np.stack([dissimilarity(pixels + 40 * random.normal(size=pixels.shape)) for _ in range(3)])
     Dissimilarities("toy-it", "IT", images, people).save(folder / "it.npz")
-    np.savez(folder / "labels.npz", counts=random.integers(1, 9, (20, 10)))
+    majority = 40 * np.eye(10, dtype=int)[np.arange(20) % 10]
+    np.savez(folder / "labels.npz", counts=random.integers(1, 9, (20, 10)) + majority)
     return folder
 
 

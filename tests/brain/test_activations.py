@@ -28,6 +28,13 @@ def test_answers_are_those_of_a_forward_pass_whatever_the_batches():
     np.testing.assert_allclose(answers["4"], model(torch.from_numpy(IMAGES)).detach(), rtol=1e-4, atol=1e-5)
 
 
+def test_answers_without_room_on_the_disk_are_one_error_and_leave_no_file(tmp_path, limit_files):
+    limit_files(4000)
+    with pytest.raises(OSError, match=r"cannot keep the answers of layer '0', 5,760 bytes, in .*; make room there"):
+        activations(network(), IMAGES, ["4", "0"], cache=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_operation_in_place_does_not_change_what_was_recorded_before_it():
     assert activations(network(), IMAGES, ["1"])["1"].min() < 0
 

@@ -5,6 +5,7 @@ from sklearn.metrics import cohen_kappa_score
 
 from sleepconv.brain.behaviour import agreement, error_consistency, people_consistency, rank_correlation
 from sleepconv.brain.datasets import LabelCounts
+from sleepconv.brain.fits import Settings, fit_behaviour
 
 RANDOM = np.random.default_rng(0)
 LABELS = RANDOM.integers(0, 4, 400)
@@ -70,3 +71,9 @@ def test_small_whole_numbers_do_not_overflow():
     logits, labels = np.log(counts[::-1]), np.array([0, 1, 0, 1])
     small, large = (LabelCounts("mine", counts.astype(kind)).counts for kind in (np.uint8, np.int64))
     assert agreement(logits, small, labels) == agreement(logits, large, labels)
+
+
+def test_people_who_do_not_agree_are_no_measure():
+    data = LabelCounts("mine", np.ones((50, 10), int))
+    with pytest.raises(ValueError, match="two people agree in their errors no more than by chance"):
+        fit_behaviour(data, RANDOM.random((50, 10)), np.arange(50) % 10, Settings())

@@ -167,3 +167,27 @@ def test_a_folder_without_data_says_what_to_put_there(tmp_path):
         read_folder(tmp_path)
     with pytest.raises(FileNotFoundError, match="is no folder"):
         read_folder(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"responses": RANDOM.random((6, 3)) + 1j}, "responses of type complex128; expected real numbers"),
+        ({"responses": RANDOM.random((6, 3)).astype(str)}, "responses of type <U.*; expected real numbers"),
+        ({"groups": np.zeros((6, 2))}, r"groups of shape \(6, 2\); expected one mark for each image"),
+        ({"images": PICTURES[:, :0]}, r"images of type uint8 and shape \(6, 0, 8, 3\); expected"),
+        ({"region": 4}, "region is one string, not 4"),
+        ({"region": ["V1", "V4"]}, "region is one string, not"),
+    ],
+)
+def test_what_is_no_recording_is_refused_in_words(tmp_path, change, said):
+    arrays = {"images": PICTURES, "responses": RANDOM.random((6, 3)), "region": "V4"}
+    np.savez(tmp_path / "mine.npz", **arrays | change)
+    with pytest.raises(ValueError, match=f"mine.*{said}"):
+        read_dataset(tmp_path / "mine.npz")
+
+
+def test_a_region_in_an_array_of_one_is_a_region(tmp_path):
+    np.savez(tmp_path / "mine.npz", images=PICTURES, responses=RANDOM.random((6, 3)), region=["v4"], name=[201025])
+    (read,) = read_dataset(tmp_path / "mine.npz")
+    assert (read.region, read.name) == ("V4", "201025")

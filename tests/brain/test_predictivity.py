@@ -135,6 +135,11 @@ def test_too_few_images_for_the_components_is_an_error_that_says_so():
         predictivity(LAYER[:20], brain(1.0).mean(axis=2)[:20])
 
 
+def test_one_image_is_too_few():
+    with pytest.raises(ValueError, match="1 images are too few: some to choose a layer on, some to score it on"):
+        halves(1)
+
+
 def test_features_that_never_vary_predict_nothing():
     axes = principal_axes(np.ones((600, 7)))
     assert axes.shape == (600, 0)

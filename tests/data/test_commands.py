@@ -95,6 +95,27 @@ def test_get_of_imagenet_says_where_it_comes_from(data_dir, capsys):
     assert "https://image-net.org" in capsys.readouterr().err
 
 
+def test_get_of_an_imagenet_that_is_incomplete_says_what_is_missing_and_where_it_comes_from(
+    small_imagenet, data_dir, capsys
+):
+    assert main(["data", "get", "imagenet", "--data-dir", str(data_dir)]) == 1
+    said = capsys.readouterr().err
+    assert "has 2 class folders, but ImageNet has 1000" in said
+    assert "https://image-net.org" in said
+    assert "data check" not in said
+
+
+def test_a_damaged_dataset_that_get_leaves_alone_is_to_be_moved_away(small_tiny_imagenet, data_dir, capsys):
+    command = ["tiny-imagenet", "--data-dir", str(data_dir)]
+    assert main(["data", "check", *command]) == 1
+    assert f"to do: move {small_tiny_imagenet} away" in capsys.readouterr().out
+    assert main(["data", "get", *command]) == 0
+    assert "To get it anew, move that folder away first" in capsys.readouterr().out
+    small_tiny_imagenet.rename(data_dir / "away")
+    assert main(["data", "check", *command]) == 1
+    assert "to do: move" not in capsys.readouterr().out
+
+
 def test_get_of_digits_needs_nothing(capsys):
     assert main(["data", "get", "digits"]) == 0
     assert "scikit-learn" in capsys.readouterr().out
@@ -138,6 +159,25 @@ def test_check_of_an_incomplete_dataset_fails_and_writes_nothing(
     assert names(data_dir) == before
 
 
+def test_check_reports_a_truncated_gzip_file_and_what_to_do(small_fashion, data_dir, capsys):
+    path = small_fashion / "t10k-images-idx3-ubyte.gz"
+    path.write_bytes(path.read_bytes()[:50])
+    assert main(["data", "check", "fashion-mnist", "--data-dir", str(data_dir), "--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert any(line.startswith(f"cannot be read: {path} is truncated or damaged") for line in report["lines"])
+    assert any(line.startswith("to do: ") for line in report["lines"])
+
+
+def test_a_text_file_that_is_no_text_is_named(small_cifar10, small_tiny_imagenet, data_dir):
+    for name, path in {
+        "cifar10": small_cifar10 / "batches.meta.txt",
+        "tiny-imagenet": small_tiny_imagenet / "wnids.txt",
+    }.items():
+        path.write_bytes(b"\xff\xfe")
+        with pytest.raises(ValueError, match=rf"{path} is damaged: it is no text"):
+            load_task(name, data_dir=data_dir, complete=False)
+
+
 def test_check_of_digits_succeeds_everywhere(capsys):
     assert main(["data", "check", "digits"]) == 0
     assert "1,797 digits" in capsys.readouterr().out
@@ -178,4 +218,4 @@ def test_a_typo_in_a_verb_is_one_line(capsys):
 def test_shards_are_written_from_the_class_folders(small_imagenet, data_dir, tmp_path):
     said = write_imagenet_shards(tmp_path / "shards", data_dir, complete=False)
     assert "2 shards" in said
-    assert names(tmp_path / "shards") == ["classes.txt", "train-000000.tar", "val-000000.tar"]
+    assert names(tmp_path / "shards") == ["classes.txt", "shards.json", "train-000000.tar", "val-000000.tar"]

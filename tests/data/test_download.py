@@ -96,6 +96,13 @@ def test_a_download_interrupted_for_good_is_resumed_by_the_next_command(server, 
     assert names(tmp_path) == ["archive.bin"]
 
 
+def test_a_full_disk_says_where_and_what_arrived_is_kept(server, tmp_path, limit_files):
+    limit_files(100_000)
+    with pytest.raises(OSError, match=rf"no room in {tmp_path}: .*; free some, or name other folders with --data-dir"):
+        fetch(download_of(server), tmp_path)
+    assert names(tmp_path) == ["archive.bin.part"]
+
+
 def test_a_redirected_download_resumes_too(server, tmp_path):
     (tmp_path / "archive.bin.part").write_bytes(CONTENT[:777])
     assert fetch(download_of(server, "/moved"), tmp_path).read_bytes() == CONTENT

@@ -4,10 +4,9 @@ import pytest
 import torch
 
 from sleepconv.data import cifar10, cifar100, data_directory, fashion_mnist, load_task, measure, tiny_imagenet
-from sleepconv.data.acquisition import is_complete
 from sleepconv.data.catalogue import DATASETS
 from sleepconv.data.fashion_mnist import fashion_mnist_folder
-from sleepconv.data.inspection import check
+from sleepconv.data.inspection import check, is_complete
 
 
 @pytest.fixture

@@ -1,3 +1,4 @@
+import shutil
 import tarfile
 
 import numpy as np
@@ -65,6 +66,55 @@ def test_imagenet_is_found_as_shards_where_there_are_no_folders(files, small_ima
     small_imagenet.rename(data_dir / "away")
     task = load_task("imagenet", data_dir=data_dir, complete=False)
     assert (len(task.train), len(task.evaluation)) == (12, 6)
+
+
+@pytest.fixture
+def shards_only(files, small_imagenet, data_dir):
+    """ImageNet as shards of five images alone; two of the three training shards are full."""
+    test = imagenet_folders(data_dir, train=False, complete=False)
+    write_shards({"train": files, "val": test}, data_dir / "imagenet-shards", images_per_shard=5)
+    small_imagenet.rename(data_dir / "away")
+    return data_dir / "imagenet-shards"
+
+
+@pytest.mark.parametrize(("part", "number", "of"), [("train", 1, 3), ("train", 2, 3), ("val", 0, 2)])
+def test_a_missing_shard_is_named(shards_only, data_dir, part, number, of):
+    (shards_only / f"{part}-{number:06d}.tar").unlink()
+    expected = rf"lacks 1 of the {of} {part} shards .* first {part}-00000{number}\.tar"
+    with pytest.raises(FileNotFoundError, match=expected):
+        load_task("imagenet", data_dir=data_dir, complete=False)
+
+
+def test_a_folder_without_shards_of_a_part_is_named(shards_only, data_dir):
+    for path in shards_only.glob("val-*.tar"):
+        path.unlink()
+    with pytest.raises(FileNotFoundError, match=r"imagenet-shards has no shard val-\*\.tar"):
+        load_task("imagenet", data_dir=data_dir, complete=False)
+
+
+def test_a_shard_with_other_images_than_listed_is_named(shards_only, data_dir):
+    shutil.copy(shards_only / "train-000000.tar", shards_only / "train-000002.tar")
+    with pytest.raises(ValueError, match=r"train-000002\.tar has 5 images, but shards\.json lists 2"):
+        load_task("imagenet", data_dir=data_dir, complete=False)
+
+
+def test_a_shard_that_is_not_listed_is_named(shards_only, data_dir):
+    shutil.copy(shards_only / "train-000000.tar", shards_only / "train-000003.tar")
+    with pytest.raises(ValueError, match=r"train-000003\.tar has 5 images, but shards\.json lists no such shard"):
+        load_task("imagenet", data_dir=data_dir, complete=False)
+
+
+def test_shards_without_a_list_must_hold_all_of_imagenet(shards_only, data_dir):
+    (shards_only / "shards.json").unlink()
+    with pytest.raises(ValueError, match=r"3 shards .*train-\*\.tar hold 12 images, but ImageNet has 1,281,167"):
+        load_task("imagenet", data_dir=data_dir)
+    assert len(load_task("imagenet", data_dir=data_dir, complete=False).train) == 12
+
+
+def test_a_damaged_list_is_named(shards_only, data_dir):
+    (shards_only / "shards.json").write_text("[1]")
+    with pytest.raises(ValueError, match=r"shards\.json does not say how many images"):
+        load_task("imagenet", data_dir=data_dir, complete=False)
 
 
 def test_a_truncated_shard_is_named(files, tmp_path):

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from sleepconv.data import Batches, find_dataset, load_task, measure
+from sleepconv.recipes import RECIPES, recipe
 
 SMALL = [
     ("cifar10", "small_cifar10", (3, 32, 32), 100, 20),
@@ -17,7 +18,7 @@ def test_every_dataset_trains_on_all_and_evaluates_on_the_test_set(
     name, files, input_size, train, test, data_dir, request
 ):
     request.getfixturevalue(files)
-    task = load_task(name, data_dir=data_dir, padding=4, complete=False)
+    task = load_task(name, data_dir=data_dir, padding=0 if name == "imagenet" else 4, complete=False)
     assert task.input_size == input_size
     assert (len(task.train), len(task.evaluation)) == (train, test)
     for source in (task.train, task.evaluation):
@@ -99,3 +100,21 @@ def test_batches_made_on_the_gpu_are_those_of_the_cpu(small_cifar10, data_dir):
         for device in ("cpu", "cuda")
     ]
     torch.testing.assert_close(batches[0].batch(0, 0)[0], batches[1].batch(0, 0)[0].cpu())
+
+
+@pytest.mark.parametrize("name", ["digits", "cifar10", "imagenet", "tiny-imagenet"])
+def test_another_word_for_skipping_is_refused_whatever_the_dataset(name, data_dir):
+    with pytest.raises((ValueError, TypeError), match="on_corrupt"):
+        load_task(name, data_dir=data_dir, on_corrupt="maybe")
+
+
+def test_a_negative_padding_is_refused_whatever_the_dataset():
+    with pytest.raises(ValueError, match="padding is 0 or more pixels, not -1"):
+        load_task("digits", padding=-1)
+
+
+def test_padding_of_imagenet_is_warned_of_and_no_recipe_has_any(small_imagenet, data_dir):
+    with pytest.warns(UserWarning, match="padding=4 has no effect: ImageNet's crops are its translations"):
+        load_task("imagenet", data_dir=data_dir, padding=4, complete=False)
+    runs = [recipe(name) for name in RECIPES]
+    assert {run.padding for run in runs if run.dataset == "imagenet"} == {0}

@@ -1,4 +1,5 @@
 import io
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -6,6 +7,7 @@ import torch
 from PIL import Image
 
 from sleepconv.data import CorruptImageError, tiny_imagenet
+from sleepconv.data.locations import replaced_when_done
 
 
 def test_training_images_are_decoded_with_the_label_of_their_folder(small_tiny_imagenet, data_dir):
@@ -106,3 +108,19 @@ def test_the_cache_can_lie_elsewhere(small_tiny_imagenet, data_dir, tmp_path, mo
     tiny_imagenet(data_dir, complete=False)
     assert len(list((tmp_path / "fast").iterdir())) == 1
     assert not (data_dir / "computed").exists()
+
+
+def test_processes_that_decode_at_the_same_time_read_the_same_cache(small_tiny_imagenet, data_dir):
+    """What one has finished is never moved away under the hands of another that reads it."""
+    with ThreadPoolExecutor(4) as pool:
+        read = list(pool.map(lambda _: tiny_imagenet(data_dir, complete=False), range(4)))
+    assert all(torch.equal(images.pixels, read[0].pixels) for images in read)
+    assert len(list((data_dir / "computed").iterdir())) == 1
+
+
+def test_a_folder_that_another_process_has_made_meanwhile_stays(tmp_path):
+    with replaced_when_done(tmp_path / "cache", keep=True) as mine:
+        (mine / "mine").touch()
+        (tmp_path / "cache").mkdir()
+        (tmp_path / "cache" / "theirs").touch()
+    assert [path.name for path in tmp_path.rglob("*")] == ["cache", "theirs"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from sleepconv.data import Batches, Task, TensorSource, load_task, on_visual_field
+from sleepconv.data import Batches, CorruptImageError, Task, TensorSource, load_task, on_visual_field
 from sleepconv.testing import assert_convolutional
 from sleepconv.training import DivergedError, Run, RunFolder, TrainingInterrupted, evaluate, train
 from sleepconv.training.folder import METRICS
@@ -206,3 +206,13 @@ def test_bfloat16_responses_train_as_well(tmp_path: Path, small: Run):
     assert RunFolder(tmp_path).environment()["precision"] == "bfloat16"
     assert summary is not None
     assert summary["top1"] > 90
+
+
+def test_corrupt_images_stop_a_run_unless_they_are_to_be_skipped(small_tiny_imagenet, data_dir, tmp_path):
+    (small_tiny_imagenet / "train" / "n02" / "images" / "n02_4.JPEG").write_bytes(b"garbage")
+    run = Run("mine", "tiny-imagenet", "convolutional", 1e-2, network="three_layers", epochs=1, batch_size=8)
+    with pytest.raises(CorruptImageError, match=r"n02_4\.JPEG .*--on-corrupt skip"):
+        train(run, tmp_path / "run", data_dir=data_dir, complete=False, quiet=True)
+    with pytest.warns(UserWarning, match="1 corrupt images were left out"):
+        summary = train(run, tmp_path / "run", data_dir=data_dir, complete=False, on_corrupt="skip", quiet=True)
+    assert summary["steps"] == 4

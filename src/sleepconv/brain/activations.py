@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import math
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +15,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from sleepconv.brain.layers import find_layers
+from sleepconv.data.mapped import mapped_array
 from sleepconv.files import write_atomically
 
 Prepare = Callable[[np.ndarray], Tensor]
@@ -114,7 +117,14 @@ class _Files(_Memory):
         write_atomically(self.folder / "progress.json", json.dumps({"images": done}))
 
     def _allocate(self, name: str, shape: tuple[int, int]) -> np.ndarray:
-        return np.lib.format.open_memmap(self._path(name), "w+", np.float32, shape)
+        try:
+            return mapped_array(self._path(name), np.float32, shape)
+        except OSError as error:
+            shutil.rmtree(self.folder)  # named after its content, so nobody else's
+            raise OSError(
+                f"cannot keep the answers of layer {name!r}, {math.prod(shape) * 4:,} bytes, in {self.folder.parent}: "
+                f"{error.strerror}; make room there, or name another folder"
+            ) from error
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}.npy"
@@ -167,8 +177,17 @@ def digest_of(model: nn.Module, *others: Any) -> str:
     >>> digest_of(nn.Linear(2, 1), "a") != digest_of(nn.Linear(2, 1), "a")
     True
     """
-    digest = hashlib.blake2b(str(model).encode(), digest_size=12)
-    for value in (*model.state_dict().values(), *others):
+    return digest_of_values(*model.state_dict().values(), *others, kind=str(model))
+
+
+def digest_of_values(*values: Any, kind: str = "") -> str:
+    """A name for arrays, tensors and whatever shows its content as text.
+
+    >>> digest_of_values(np.arange(3)) == digest_of_values(np.arange(3)) != digest_of_values(np.arange(4))
+    True
+    """
+    digest = hashlib.blake2b(kind.encode(), digest_size=12)
+    for value in values:
         if isinstance(value, Tensor):
             value = value.detach().cpu().contiguous().numpy()
         digest.update(np.ascontiguousarray(value).data if isinstance(value, np.ndarray) else repr(value).encode())

@@ -47,6 +47,10 @@ class Recording:
             raise ValueError(
                 f"{self.name}: responses of shape {self.responses.shape}; expected images × neurons (× repeats)"
             )
+        if self.responses.dtype.kind not in "fiub":
+            raise ValueError(f"{self.name}: responses of type {self.responses.dtype}; expected real numbers")
+        if self.groups is not None and np.ndim(self.groups) != 1:
+            raise ValueError(f"{self.name}: groups of shape {np.shape(self.groups)}; expected one mark for each image")
         check_count(self.name, self.images, responses=self.responses, groups=self.groups)
         for what, names, count in [
             ("image", self.image_names, len(self.images)),
@@ -151,7 +155,8 @@ Dataset = Recording | Dissimilarities | LabelCounts
 
 def check_images(name: str, images: np.ndarray) -> None:
     """Refuse what is not grey or RGB pictures of bytes."""
-    if images.dtype != np.uint8 or images.ndim not in (3, 4) or (images.ndim == 4 and images.shape[3] not in (1, 3)):
+    channels = images.shape[3] if images.ndim == 4 else 1
+    if images.dtype != np.uint8 or images.ndim not in (3, 4) or channels not in (1, 3) or 0 in images.shape[1:]:
         raise ValueError(
             f"{name}: images of type {images.dtype} and shape {images.shape}; expected uint8 and "
             "images × height × width (× 1 or 3 channels)"

@@ -46,13 +46,14 @@ def draw(records: Sequence[Record], stem: Path) -> list[Path]:
 
 
 def _panels(records: Sequence[Record]) -> list[Panel]:
-    """Every dataset's entries with the records they are from, by region, trained networks first."""
-    found: dict[tuple[int, str], Panel] = {}
+    """Every dataset's entries with the records they are from, by region, trained networks first; its versions apart."""
+    found: dict[tuple[int, str, str], Panel] = {}
     for record in sorted(records, key=lambda record: KINDS.index(record["kind"])):
         for entry in record["scores"]:
             if "layers" in entry:
                 place = COLUMNS.index(entry["region"]) if entry["region"] in COLUMNS else len(COLUMNS)
-                found.setdefault((place, entry["dataset"]), []).append((record, entry))
+                version = record.get("data", {}).get(entry["dataset"], "")
+                found.setdefault((place, entry["dataset"], version), []).append((record, entry))
     return [found[key] for key in sorted(found)]
 
 

@@ -111,6 +111,8 @@ def fit_dissimilarities(data: Dissimilarities, features: Features, settings: Set
 def fit_behaviour(data: LabelCounts, logits: np.ndarray, labels: np.ndarray, settings: Settings) -> Entry:
     """Score a network's answers against people's; the errors are over ten parts of the images."""
     whole = agreement(logits, data.counts, labels, seed=settings.seed)
+    if not whole.people_kappa > 0:
+        raise ValueError(f"two people agree in their errors no more than by chance (κ {whole.people_kappa:.2g})")
     parts = [rows for _, rows in KFold(settings.folds, shuffle=True, random_state=settings.seed).split(logits)]
     scores = [agreement(logits[rows], data.counts[rows], labels[rows], seed=settings.seed).score for rows in parts]
     return {

@@ -133,6 +133,8 @@ def halves(count: int, *, groups: Groups = None, seed: int = 0) -> tuple[Rows, R
     [[4, 5, 6, 7], [0, 1, 2, 3, 8]]
     """
     images = np.empty((count, 1))
+    if count < 2:
+        raise ValueError(f"{count} images are too few: some to choose a layer on, some to score it on")
     if groups is None:
         first, second = next(ShuffleSplit(1, test_size=0.5, random_state=seed).split(images))
         return np.sort(first), np.sort(second)

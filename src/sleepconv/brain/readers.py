@@ -105,12 +105,12 @@ def _responses(path: Path, arrays: Arrays) -> list[Dataset]:
 
 def _recording(path: Path, arrays: Arrays, responses: np.ndarray) -> Recording:
     names = {key: arrays[key].tolist() for key in ("image_names", "neuron_names") if key in arrays}
-    name = str(arrays.get("name", path.stem))
+    name = _name(path, arrays)
     return Recording(name, _region(path, arrays), arrays["images"], responses, arrays.get("groups"), **names)
 
 
 def _rdms(path: Path, arrays: Arrays) -> list[Dataset]:
-    name = str(arrays.get("name", path.stem))
+    name = _name(path, arrays)
     return [Dissimilarities(name, _region(path, arrays), arrays["images"], arrays["rdms"])]
 
 
@@ -129,13 +129,25 @@ def _ninety_two_objects(path: Path, arrays: Arrays) -> list[Dataset]:
 
 
 def _counts(path: Path, arrays: Arrays) -> list[Dataset]:
-    return [LabelCounts(str(arrays.get("name", path.stem)), arrays["counts"])]
+    return [LabelCounts(_name(path, arrays), arrays["counts"])]
+
+
+def _name(path: Path, arrays: Arrays) -> str:
+    return _text(path, arrays, "name", kinds="Uiu") if "name" in arrays else path.stem
+
+
+def _text(path: Path, arrays: Arrays, key: str, *, kinds: str = "U") -> str:
+    """A string, which may lie in an array of one."""
+    value = np.asarray(arrays[key])
+    if value.size != 1 or value.dtype.kind not in kinds:
+        raise ValueError(f"{path}: {key} is one string, not {value.tolist()!r}")
+    return str(value.item())
 
 
 def _region(path: Path, arrays: Arrays) -> str:
     """What the file says, else what its name says."""
     if "region" in arrays:
-        region = str(arrays["region"])
+        region = _text(path, arrays, "region")
         return region.upper() if region.upper() in REGIONS else region
     found = re.search(r"(?:^|[_-])(v1|v2|v4|it)(?:[_-]|$)", path.stem.lower())
     if not found:

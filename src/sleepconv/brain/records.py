@@ -26,15 +26,40 @@ def read(path: Path) -> Record:
             return record
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError):
         pass
-    raise ValueError(f"{path} is not a record of `sleepconv brain score`; move it away")
+    raise ValueError(f"{path} is not a record of `sleepconv brain score`; move it away or name another folder")
 
 
 def read_all(paths: Iterable[Path | str]) -> list[Record]:
-    """The records in these files and folders, in the order of their names."""
+    """The records in these files and folders, in the order of their names; two of one network must be the same."""
     files = [file for path in map(Path, paths) for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])]
     if not files:
         raise FileNotFoundError(f"no record in {', '.join(map(str, paths))}; `sleepconv brain score` writes them")
-    return [read(file) for file in files]
+    found: dict[str, tuple[Path, Record]] = {}
+    for file in files:
+        record = read(file)
+        first, known = found.setdefault(record["name"], (file, record))
+        if record != known and identity(record) != identity(known):
+            raise ValueError(
+                f"{first} and {file} are different records of {record['name']}, with other weights, data or settings; "
+                "leave one out"
+            )
+    return [record for _, record in found.values()]
+
+
+def identity(record: Record) -> tuple[Any, ...]:
+    """What makes two records of one name the same: the network, the data, the settings; not the time that it took."""
+    return record.get("fingerprint", record["scores"]), record.get("data"), record.get("settings")
+
+
+def conditions(record: Record) -> str:
+    """What a network was scored on and how: only scores with the same conditions can be compared or averaged.
+
+    >>> record = {"data": {"mine": "1f3a"}, "settings": {"folds": 10}, "scores": []}
+    >>> conditions(record) == conditions(record | {"data": {"mine": "77c0"}})
+    False
+    """
+    names = sorted(entry["dataset"] for entry in record["scores"])
+    return json.dumps([names, record.get("data"), record.get("settings")], sort_keys=True)
 
 
 def check_finite(entry: Record) -> None:

@@ -8,11 +8,14 @@ from pathlib import Path
 from sleepconv.brain import table
 from sleepconv.brain.candidates import candidates
 from sleepconv.brain.readers import read_folder
-from sleepconv.brain.records import Record
+from sleepconv.brain.records import Record, read
 from sleepconv.brain.scoring import score
 from sleepconv.data.locations import StrPath
 from sleepconv.files import write_atomically
 from sleepconv.paper.rendering import Sheet
+
+TABLE = "table.md"
+FIGURES = ("layers.png", "layers.svg")
 
 
 def score_runs(
@@ -26,9 +29,33 @@ def score_runs(
     data_dir: StrPath | None = None,
 ) -> list[Record]:
     """Score the finished runs at and below these paths on all datasets of the folder ``data``."""
+    check_folder(Path(out))
     datasets = read_folder(Path(data))
     networks = candidates(runs, untrained=untrained, with_pixels=with_pixels, layers=layers, data_dir=data_dir)
     return score(networks, datasets, Path(out), data_dir=data_dir)
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder in which something would be replaced that this command did not make."""
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"{folder} is a file; --out names a folder")
+    for path in sorted(folder.glob("*.json")):
+        read(path)
+    check_tables(folder)
+
+
+def check_tables(folder: Path) -> None:
+    """Refuse a folder whose table or figures are somebody else's; ours begin with the table's title."""
+    try:
+        ours = (folder / TABLE).read_text(encoding="utf-8").startswith(f"**{table.TITLE}**")
+    except (OSError, UnicodeDecodeError):
+        ours = False
+    theirs = [name for name in (TABLE, *FIGURES) if (folder / name).exists() and not ours]
+    if theirs:
+        raise FileExistsError(
+            f"{folder / theirs[0]} is there and was not made by `sleepconv brain`, which would replace it; "
+            "move it away or name another folder with --out"
+        )
 
 
 def as_text(records: Sequence[Record]) -> str:
@@ -48,7 +75,7 @@ def _sheets(records: Sequence[Record]) -> list[Sheet]:
 
 def _not_scored(records: Sequence[Record]) -> list[str]:
     return [f"Not scored: {line}" for line in table.missing(records)] + [
-        f"Scored on other data than {records[0]['name']}: {line}" for line in table.on_other_data(records)
+        f"Scored on other data than {table.usual(records)['name']}: {line}" for line in table.on_other_data(records)
     ]
 
 
@@ -60,7 +87,8 @@ def as_json(records: Sequence[Record]) -> str:
 def write(records: Sequence[Record], folder: StrPath) -> None:
     """Write ``table.md`` and, where matplotlib is installed, ``layers.png`` and ``layers.svg``."""
     folder = Path(folder)
-    write_atomically(folder / "table.md", as_markdown(records) + "\n")
+    check_tables(folder)
+    write_atomically(folder / TABLE, as_markdown(records) + "\n")
     compared = any("layers" in entry for record in records for entry in record["scores"])
     if compared and importlib.util.find_spec("matplotlib"):
         from sleepconv.brain.figure import draw

@@ -1,15 +1,18 @@
 """The table in the form of the paper's Table 3, and a longer one with every dataset, from records."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from sleepconv.brain.records import Record
+from sleepconv.brain.activations import digest_of_values
+from sleepconv.brain.records import Record, conditions
 from sleepconv.paper.expected import BRAIN_SCORE
 from sleepconv.paper.rendering import MISSING, Sheet
 
+TITLE = "Fit to the ventral stream and behaviour"
 COLUMNS = ("V1", "V2", "V4", "IT", "behaviour")
 ROWS = ("conv", "LC", "ws(1)", "ws(10)", "ws(100)")
 NAMES = dict(zip(("convolutional", "local", "sleep_every_1", "sleep_every_10", "sleep_every_100"), ROWS, strict=True))
@@ -41,21 +44,29 @@ def as_data(records: Sequence[Record]) -> dict[str, Any]:
     for (kind, name), cells in table_rows(records).items():
         scores = {column: {"score": cell.score, "error": cell.error} for column, cell in cells.items()}
         rows.append({"kind": kind, "row": name, "scores": scores, "paper": _paper(name, kind) or None})
-    return {"columns": [*COLUMNS, "mean"], "rows": rows, "ceilings": ceilings(records), "records": list(records)}
+    return {
+        "columns": [*COLUMNS, "mean"],
+        "rows": rows,
+        "ceilings": ceilings(records),
+        "on_other_data": on_other_data(records),
+        "records": list(records),
+    }
 
 
 def main_sheet(records: Sequence[Record]) -> Sheet:
     """Rows as in Table 3, the paper's numbers in brackets, the best trained network in bold."""
     rows, columns = table_rows(records), (*COLUMNS, "mean")
-    trained = [cells for (kind, _), cells in rows.items() if kind == "trained"]
+    comparable = {(record["kind"], record["row"]) for record in _sorted(records) if _is_usual(record, records)}
+    trained = [cells for row, cells in rows.items() if row[0] == "trained" and row in comparable]
     best = {c: max((cells[c].score for cells in trained if c in cells), default=None) for c in columns}
     lines = []
     for (kind, name), cells in rows.items():
         paper = _paper(name, kind)
-        lines.append([_name(name, kind), *(_cell(cells.get(c), paper.get(c), best[c], kind) for c in columns)])
+        bold = {c: best[c] if (kind, name) in comparable else None for c in columns}
+        lines.append([_name(name, kind), *(_cell(cells.get(c), paper.get(c), bold[c], kind) for c in columns)])
     tops = ceilings(records)
     lines.append(["ceiling", *(_number(tops[c]) if c in tops else MISSING for c in COLUMNS), MISSING])
-    return Sheet("Fit to the ventral stream and behaviour", ["", *columns], lines, NOTES)
+    return Sheet(TITLE, ["", *columns], lines, NOTES)
 
 
 def detail_sheet(records: Sequence[Record]) -> Sheet:
@@ -97,10 +108,19 @@ def missing(records: Sequence[Record]) -> list[str]:
     ]
 
 
+def usual(records: Sequence[Record]) -> Record:
+    """The first of the records with the data and settings that most of them have: what others are compared with."""
+    counts = Counter(map(conditions, records))
+    return max(records, key=lambda record: counts[conditions(record)])
+
+
 def on_other_data(records: Sequence[Record]) -> list[str]:
-    """The records that do not have the datasets and settings of the first."""
-    known = [({entry["dataset"] for entry in record["scores"]}, record.get("settings")) for record in records]
-    return [record["name"] for record, data in zip(records, known, strict=True) if data != known[0]]
+    """The records that do not have the data and settings of the usual one."""
+    return [record["name"] for record in records if not _is_usual(record, records)]
+
+
+def _is_usual(record: Record, records: Sequence[Record]) -> bool:
+    return conditions(record) == conditions(usual(records))
 
 
 def table_rows(records: Sequence[Record]) -> dict[tuple[str, str], Cells]:
@@ -120,9 +140,11 @@ def table_rows(records: Sequence[Record]) -> dict[tuple[str, str], Cells]:
 
 
 def ceilings(records: Sequence[Record]) -> dict[str, float]:
-    """The mean ceiling of each column's datasets: of r, of ρ (upper bound), of κ."""
+    """The mean ceiling of each column's datasets, of the usual data: of r, of ρ (upper bound), of κ."""
     found: dict[str, list[float]] = {}
     for record in records:
+        if not _is_usual(record, records):
+            continue
         for entry in record["scores"]:
             if entry["score"] is not None:
                 found.setdefault(entry["region"], []).append(entry["ceiling"])
@@ -130,26 +152,37 @@ def ceilings(records: Sequence[Record]) -> dict[str, float]:
 
 
 def _sorted(records: Sequence[Record]) -> list[Record]:
-    """In the table's order; where runs of several recipes or scales are one row's, each gets a row of its own."""
+    """In the table's order; what is not a seed of the same recipe, scored in the same way, gets a row of its own."""
 
     def place(record: Record) -> tuple[int, int, str, str]:
         row = record["row"]
         return KINDS.index(record["kind"]), ROWS.index(row) if row in ROWS else len(ROWS), row, record["name"]
 
-    series: dict[tuple[str, str], set[str]] = {}
+    return _apart(_apart(sorted(records, key=place), _series), _way)
+
+
+def _apart(records: Sequence[Record], mark: Callable[[Record], str]) -> list[Record]:
+    """The records, with their mark in the name of the row where records of one row have different ones."""
+    marks: dict[tuple[str, str], set[str]] = {}
     for record in records:
-        series.setdefault((record["kind"], record["row"]), set()).add(_series(record))
+        marks.setdefault((record["kind"], record["row"]), set()).add(mark(record))
     return [
-        record | {"row": f"{record['row']}, {_series(record)}"}
-        if len(series[record["kind"], record["row"]]) > 1
+        record | {"row": f"{record['row']}, {mark(record)}"}
+        if len(marks[record["kind"], record["row"]]) > 1
         else record
-        for record in sorted(records, key=place)
+        for record in records
     ]
 
 
 def _series(record: Record) -> str:
     """A record's name without the seed: only runs that share it are averaged."""
     return record["name"].rpartition("-seed-")[0]
+
+
+def _way(record: Record) -> str:
+    """A short name for the data, the settings and the layers that a record was made with."""
+    layers = [list(entry.get("layers", ())) for entry in record["scores"]]
+    return f"scored as {digest_of_values(conditions(record), layers)[:4]}"
 
 
 def _paper(row: str, kind: str) -> dict[str, float]:

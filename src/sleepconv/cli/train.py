@@ -22,6 +22,9 @@ def add_train(verbs: Verbs) -> None:
     verb.add_argument("--name", metavar="NAME", help="of the changed recipe (default: the recipe's, with the changes)")
     verb.add_argument("--runs", metavar="DIR", default="runs", help="where the run's folder goes (default: runs)")
     verb.add_argument("--data-dir", metavar="DIR", help="where data lie (default: $SLEEPCONV_DATA)")
+    verb.add_argument(
+        "--on-corrupt", choices=["error", "skip"], default="error", help="of image files (default: error)"
+    )
     verb.add_argument("--device", metavar="NAME", help="cpu, cuda, ... (default: a GPU if there is one)")
     verb.add_argument("--fsdp", action="store_true", help="several processes: each holds a part of the network")
     verb.add_argument("--tensorboard", action="store_true", help="also write for TensorBoard, into the run's folder")
@@ -40,6 +43,7 @@ def _train(options: argparse.Namespace) -> int:
         run,
         folder,
         data_dir=options.data_dir,
+        on_corrupt=options.on_corrupt,
         device=options.device,
         sharding="fsdp" if options.fsdp else "ddp",
         listeners=[tensorboard(folder / "tensorboard")] if options.tensorboard else [],

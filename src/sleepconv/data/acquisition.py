@@ -6,6 +6,7 @@ from pathlib import Path
 from sleepconv.data.archives import unpack
 from sleepconv.data.description import Dataset, Download
 from sleepconv.data.download import fetch
+from sleepconv.data.inspection import check, is_complete
 from sleepconv.data.locations import StrPath, data_directory
 
 
@@ -21,10 +22,13 @@ def get(dataset: Dataset, data_dir: StrPath | None = None, *, mirror: str | None
     folder = root / dataset.folder
     if not dataset.folder:
         return f"{dataset.title}: {dataset.advice}"
-    if is_complete(dataset, folder):
-        return f"{dataset.title} is already in {folder}; `sleepconv data check {dataset.name}` verifies it"
     if not dataset.downloads:
-        raise FileNotFoundError(f"{folder} is missing. {dataset.advice}")
+        return _placed_by_hand(dataset, root)
+    if is_complete(dataset, folder):
+        return (
+            f"{dataset.title} is already in {folder} and was left as it is; `sleepconv data check {dataset.name}` "
+            "verifies it. To get it anew, move that folder away first"
+        )
     if not os.access(_existing(root), os.W_OK | os.X_OK) or not _existing(root).is_dir():
         raise PermissionError(f"cannot write in {root}; make it writable or name another folder with --data-dir")
     if dataset.unpack:
@@ -38,10 +42,13 @@ def get(dataset: Dataset, data_dir: StrPath | None = None, *, mirror: str | None
     return f"{dataset.title} is in {folder}; the official checksum was verified"
 
 
-def is_complete(dataset: Dataset, folder: Path) -> bool:
-    """Whether every file that the reader needs is there, by name (gzipped or not)."""
-    names = [file.name for file in dataset.files]
-    return folder.is_dir() and all((folder / n).is_file() or (folder / f"{n}.gz").is_file() for n in names)
+def _placed_by_hand(dataset: Dataset, root: Path) -> str:
+    """What to say of a dataset that cannot be downloaded: that it is here, or what is wrong and where it comes from."""
+    report = check(dataset, root)
+    said = "; ".join(line.strip() for line in report.lines)
+    if not report.usable:
+        raise FileNotFoundError(said)
+    return f"{dataset.title} is already here; {said}"
 
 
 def _fetch_and_unpack(download: Download, root: Path, folder: Path, mirror: str | None) -> None:

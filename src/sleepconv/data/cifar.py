@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sleepconv.data.description import Dataset, Download, File, require_file
+from sleepconv.data.description import Dataset, Download, File, read_lines, require_file
 from sleepconv.data.images import Images, check_labels
 from sleepconv.data.locations import StrPath, data_directory
 
@@ -121,7 +121,7 @@ def _records(path: Path, dataset: Dataset, record: int, complete: bool) -> int:
 
 
 def _class_names(path: Path, dataset: Dataset) -> tuple[str, ...]:
-    names = tuple(line.strip() for line in path.read_text().splitlines() if line.strip())
+    names = tuple(line.strip() for line in read_lines(path) if line.strip())
     expected = {"cifar10": 10, "cifar100": 100}[dataset.name]
     if len(names) != expected:
         raise ValueError(f"{path} names {len(names)} classes, but {dataset.title} has {expected}")

@@ -66,3 +66,11 @@ def require_file(path: Path, dataset: str) -> Path:
             f"or `sleepconv data check {dataset}` to see what to place where"
         )
     return path
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file; one that is no text is named."""
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is damaged: it is no text ({error.reason}); restore it") from error

@@ -10,11 +10,12 @@ from urllib.parse import urlsplit
 from tqdm import tqdm
 
 from sleepconv.data.description import Download, md5_of_file
+from sleepconv.data.locations import room_in
 
 ATTEMPTS = 3
 TIMEOUT_S = 30
 CHUNK_BYTES = 1 << 20
-# A full disk or an unwritable folder is an OSError too, but says itself what is wrong.
+# A full disk or an unwritable folder is an OSError too, but no reason to try again.
 NETWORK_ERRORS = (
     urllib.error.URLError,
     http.client.HTTPException,
@@ -78,6 +79,7 @@ def _transfer(url: str, partial: Path) -> bool:
         promised = response.headers.get("Content-Length")
         total = start + int(promised) if promised else None
         with (
+            room_in(partial.parent),
             partial.open("ab" if resumed else "wb") as file,
             tqdm(total=total, initial=start, unit="B", unit_scale=True, desc=partial.stem, disable=None) as bar,
         ):

@@ -1,5 +1,6 @@
 """Images that stay encoded on disk and are decoded, cropped and flipped in parallel batch by batch."""
 
+import warnings
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -80,6 +81,7 @@ class EncodedSource:
         factors = statistics.scale_and_shift(torch.device("cpu"))
         self._scale, self._shift = (np.tile(factor.flatten().numpy(), size) for factor in factors)
         self._buffers = Buffers()
+        self._skipped: set[int] = set()
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -106,9 +108,18 @@ class EncodedSource:
         good = self.decoders.run(work, len(rows))
         labels = torch.from_numpy(self.encoded.labels[rows])
         if not good.all():
+            self._report_skipped(rows[~good].tolist())
             inputs, labels = inputs[good], labels[good]
         # In the memory order of the decoder, which is PyTorch's channels_last.
         return torch.from_numpy(inputs).view(-1, self.size, self.size, 3).permute(0, 3, 1, 2), labels
+
+    def _report_skipped(self, rows: list[int]) -> None:
+        """Name each image that is left out, once."""
+        new = sorted(set(rows) - self._skipped)
+        self._skipped.update(new)
+        if new:
+            names = ", ".join(self.encoded.name(row) for row in new[:5])
+            warnings.warn(f"{len(self._skipped)} corrupt images are left out by now, new: {names}", stacklevel=2)
 
     def _crop(self, row: int, chance: np.ndarray) -> UInt8[np.ndarray, "size size 3"]:
         image = open_image(self.encoded.read(row), self.encoded.name(row))

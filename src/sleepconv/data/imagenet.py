@@ -76,7 +76,7 @@ def imagenet_folders(data_dir: StrPath | None = None, *, train: bool = True, com
 
     >>> imagenet_folders("no/such/folder")  # doctest: +IGNORE_EXCEPTION_DETAIL
     Traceback (most recent call last):
-    FileNotFoundError: there is no such file; run `sleepconv data get imagenet`
+    FileNotFoundError: train is missing; `sleepconv data get imagenet` says where ImageNet comes from
     """
     folder = data_directory(data_dir) / IMAGENET_1K.folder
     classes, others = class_folders(folder / "train"), class_folders(folder / "val")
@@ -96,7 +96,10 @@ def imagenet_folders(data_dir: StrPath | None = None, *, train: bool = True, com
 def class_folders(folder: Path) -> tuple[str, ...]:
     """The names of the class folders in ``folder``, sorted."""
     if not folder.is_dir():
-        raise FileNotFoundError(f"{folder} is missing; `sleepconv data check imagenet` says what to place where")
+        raise FileNotFoundError(
+            f"{folder} is missing; it holds one folder of images per class (`sleepconv data get imagenet` says where "
+            "ImageNet comes from)"
+        )
     entries = list(os.scandir(folder))
     names = tuple(sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(".")))
     if not names:

@@ -47,6 +47,12 @@ def check(dataset: Dataset, data_dir: StrPath | None = None) -> Report:
     return report
 
 
+def is_complete(dataset: Dataset, folder: Path) -> bool:
+    """Whether every file that the reader needs is there, by name (gzipped or not)."""
+    names = [file.name for file in dataset.files]
+    return folder.is_dir() and all((folder / n).is_file() or (folder / f"{n}.gz").is_file() for n in names)
+
+
 def _folder(dataset: Dataset, root: Path) -> Path:
     return fashion_mnist_folder(root) if dataset.name == "fashion-mnist" else root / dataset.folder
 
@@ -64,11 +70,12 @@ def _check_files(dataset: Dataset, folder: Path, report: Report) -> None:
 
 
 def _check_file(file: File, path: Path, report: Report) -> None:
-    if path.suffix == ".gz":
-        content = read_content(path)
-        size, md5 = len(content), md5_of(content)
-    else:
-        size, md5 = path.stat().st_size, md5_of_file(path)
+    try:
+        size, md5 = _size_and_md5(path)
+    except (OSError, ValueError) as error:
+        report.usable = report.official = False
+        report.lines.append(f"cannot be read: {error}")
+        return
     if file.size is not None and size != file.size:
         report.usable = report.official = False
         report.lines.append(f"wrong size: {path} has {size:,} bytes, not {file.size:,}; truncated or damaged")
@@ -77,6 +84,14 @@ def _check_file(file: File, path: Path, report: Report) -> None:
         report.lines.append(f"complete, but not the official file: {path} has MD5 {md5}, not {file.md5}")
     else:
         report.lines.append(f"{'official' if file.md5 else 'present'}: {path}")
+
+
+def _size_and_md5(path: Path) -> tuple[int, str]:
+    """Of the content, unpacked if it is gzipped."""
+    if path.suffix != ".gz":
+        return path.stat().st_size, md5_of_file(path)
+    content = read_content(path)
+    return len(content), md5_of(content)
 
 
 def _check_reading(dataset: Dataset, root: Path, report: Report) -> None:
@@ -116,11 +131,14 @@ def _expect(what: str, found: list[int], official: list[int]) -> None:
 
 
 def _what_to_do(dataset: Dataset, root: Path) -> Iterator[str]:
+    folder = root / dataset.folder
+    if dataset.downloads and is_complete(dataset, folder):
+        yield f"to do: move {folder} away, which `sleepconv data get {dataset.name}` would leave as it is"
     for download in dataset.downloads:
-        place = (root if dataset.unpack else root / dataset.folder) / download.filename
+        place = (root if dataset.unpack else folder) / download.filename
         yield f"to do: run `sleepconv data get {dataset.name}`, or place {download.url}"
         yield f"       (MD5 {download.md5}) at {place} and run it then"
     if dataset.advice:
         yield f"to do: {dataset.advice}"
     if not dataset.downloads:
-        yield f"       they belong in {root / dataset.folder}"
+        yield f"       they belong in {folder}"

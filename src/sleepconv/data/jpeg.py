@@ -4,7 +4,7 @@ import io
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import torch
@@ -25,8 +25,16 @@ class CorruptImageError(ValueError):
     """
 
     def __init__(self, name: str, reason: str) -> None:
-        super().__init__(f"{name} {reason}; replace or remove it, or skip such images with on_corrupt='skip'")
+        super().__init__(
+            f"{name} {reason}; replace or remove it, or skip such images with on_corrupt='skip' (--on-corrupt skip)"
+        )
         self.name = name
+
+
+def check_on_corrupt(on_corrupt: str) -> None:
+    """Refuse another word for what to do with corrupt images."""
+    if on_corrupt not in get_args(OnCorrupt):
+        raise ValueError(f'on_corrupt is "error" or "skip", not {on_corrupt!r}')
 
 
 def available_cores() -> int:
@@ -97,8 +105,7 @@ class Decoders:
     """
 
     def __init__(self, threads: int | None = None, on_corrupt: OnCorrupt = "error") -> None:
-        if on_corrupt not in ("error", "skip"):
-            raise ValueError(f'on_corrupt is "error" or "skip", not {on_corrupt!r}')
+        check_on_corrupt(on_corrupt)
         self.corrupt: dict[str, str] = {}
         self.on_corrupt = on_corrupt
         self._pool = ThreadPoolExecutor(threads or available_cores(), thread_name_prefix="decode")

@@ -1,6 +1,7 @@
 """Where data and what is computed from it lie on disk, and how folders get there whole or not at all."""
 
 import contextlib
+import errno
 import os
 import shutil
 import tempfile
@@ -8,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 StrPath = str | os.PathLike[str]
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+ELSEWHERE = "name other folders with --data-dir or SLEEPCONV_DATA (data) and SLEEPCONV_CACHE (what is computed from it)"
 
 
 def data_directory(explicit: StrPath | None = None) -> Path:
@@ -34,19 +37,34 @@ def cache_directory(data_dir: Path) -> Path:
 
 
 @contextlib.contextmanager
-def replaced_when_done(target: Path) -> Iterator[Path]:
-    """Give a temporary folder beside ``target`` that takes its place on success and vanishes on failure."""
+def replaced_when_done(target: Path, *, keep: bool = False) -> Iterator[Path]:
+    """Give a temporary folder beside ``target`` that takes its place on success and vanishes on failure.
+
+    With ``keep`` a folder that is there by then stays: another process has made the same, and may be reading it.
+    """
     with writable(target.parent):
         work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
         new = work / "new"
-        new.mkdir()
-        yield new
+        with room_in(target.parent):
+            new.mkdir()
+            yield new
+        if keep:
+            _rename_unless_there(new, target)
+            return
         if target.exists():
             target.rename(work / "old")
         new.rename(target)
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def _rename_unless_there(new: Path, target: Path) -> None:
+    try:
+        new.rename(target)
+    except OSError:
+        if not target.is_dir():
+            raise
 
 
 @contextlib.contextmanager
@@ -57,6 +75,16 @@ def writable(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise OSError(
-            f"cannot write in {folder}: {error.strerror or error}; make it writable, or name other folders "
-            "with --data-dir or SLEEPCONV_DATA (data) and SLEEPCONV_CACHE (what is computed from it)"
+            f"cannot write in {folder}: {error.strerror or error}; make it writable, or {ELSEWHERE}"
         ) from error
+
+
+@contextlib.contextmanager
+def room_in(folder: Path) -> Iterator[None]:
+    """Say of a full disk where it is full and what else can be chosen; other errors pass."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise OSError(f"no room in {folder}: {error.strerror}; free some, or {ELSEWHERE}") from error

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import json
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,14 +11,18 @@ import numpy as np
 import torch
 from jaxtyping import Int64
 
+from sleepconv.data.description import read_lines
 from sleepconv.data.encoded import EncodedImages
 from sleepconv.data.imagenet import imagenet_folders
 from sleepconv.data.images import check_labels
 from sleepconv.data.locations import StrPath, replaced_when_done
+from sleepconv.data.mapped import save_array
 from sleepconv.data.randomness import random_stream
 
 IMAGE_SUFFIXES = ("jpg", "jpeg", "png")
 SHARDS_MIXED = 16
+LISTING = "shards.json"
+OFFICIAL = {"train": 1_281_167, "val": 50_000}
 
 
 class Shards:
@@ -73,7 +78,8 @@ def write_shards(
 ) -> int:
     """Write image files, shuffled by seed, as ``folder/PART-000000.tar`` …; return how many shards.
 
-    The folder appears when all of it is written, with the class names in ``classes.txt``.
+    The folder appears when all of it is written, with the class names in ``classes.txt`` and the number of images in
+    each shard in ``shards.json``.
 
     >>> import tempfile
     >>> from sleepconv.data import ImageFolders
@@ -88,16 +94,41 @@ def write_shards(
         raise ValueError(f"a shard holds at least one image, not {images_per_shard}")
     if folder.exists():
         raise FileExistsError(f"{folder} is already there; remove it or write the shards elsewhere")
-    count = 0
+    written: dict[str, int] = {}
     with replaced_when_done(folder) as new:
         for part, encoded in parts.items():
             (new / "classes.txt").write_text("\n".join(encoded.classes) + "\n")
             order = random_stream("shards", seed=seed).permutation(len(encoded.labels))
             for number, first in enumerate(range(0, len(order), images_per_shard)):
                 rows = order[first : first + images_per_shard].tolist()
-                _write_shard(new / f"{part}-{number:06d}.tar", encoded, rows)
-                count += 1
-    return count
+                path = new / f"{part}-{number:06d}.tar"
+                _write_shard(path, encoded, rows)
+                written[path.name] = len(rows)
+        (new / LISTING).write_text(json.dumps(written, indent=1) + "\n")
+    return len(written)
+
+
+def imagenet_shards(folder: Path, *, train: bool, complete: bool = True, index_dir: Path | None = None) -> Shards:
+    """ImageNet from the shards ``train-*.tar`` or ``val-*.tar`` of a folder, all of them.
+
+    Every shard that the folder's ``shards.json`` lists must be there with its images. Shards of another writer, without
+    that list, must hold the official number of images; ``complete=False`` accepts fewer.
+    """
+    part = "train" if train else "val"
+    paths = list(folder.glob(f"{part}-*.tar"))
+    if not paths:
+        raise FileNotFoundError(f"{folder} has no shard {part}-*.tar; copy the shards there, or move the folder away")
+    shards = Shards(paths, index_dir=index_dir)
+    counts = np.bincount(shards.shard, minlength=len(shards.paths)).tolist()
+    found = {path.name: count for path, count in zip(shards.paths, counts, strict=True)}
+    if (folder / LISTING).is_file():
+        _check_listed(folder / LISTING, part, found)
+    elif complete and len(shards.labels) != OFFICIAL[part]:
+        raise ValueError(
+            f"the {len(found)} shards {folder / part}-*.tar hold {len(shards.labels):,} images, but ImageNet has "
+            f"{OFFICIAL[part]:,}: some are missing; place them there (complete=False accepts fewer)"
+        )
+    return shards
 
 
 def write_imagenet_shards(folder: StrPath, data_dir: StrPath | None = None, *, complete: bool = True) -> str:
@@ -108,6 +139,25 @@ def write_imagenet_shards(folder: StrPath, data_dir: StrPath | None = None, *, c
     }
     count = write_shards(parts, Path(folder))
     return f"{count} shards are in {folder}; as DATA_DIR/imagenet-shards they serve where there is no imagenet/"
+
+
+def _check_listed(listing: Path, part: str, found: dict[str, int]) -> None:
+    """Refuse shards that are not those of the list, with the first of them and what to do."""
+    try:
+        counts = json.loads(listing.read_text())
+        listed = {name: int(count) for name, count in counts.items() if name.startswith(f"{part}-")}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"{listing} does not say how many images each shard has ({error}); copy it again") from error
+    if missing := sorted(listed.keys() - found.keys()):
+        raise FileNotFoundError(
+            f"{listing.parent} lacks {len(missing)} of the {len(listed)} {part} shards that {listing.name} lists, "
+            f"first {missing[0]}; copy them again (or take them off that list to do without them)"
+        )
+    if wrong := sorted(name for name, count in found.items() if listed.get(name) != count):
+        raise ValueError(
+            f"{listing.parent / wrong[0]} has {found[wrong[0]]} images, but {listing.name} lists "
+            f"{listed.get(wrong[0], 'no such shard')}; copy it again, or move away what does not belong there"
+        )
 
 
 def _write_shard(path: Path, encoded: EncodedImages, rows: list[int]) -> None:
@@ -129,9 +179,9 @@ def _index(paths: list[Path], index_dir: Path | None) -> dict[str, np.ndarray]:
     facts = "\n".join(f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in paths)
     folder = index_dir / f"shards-{hashlib.sha256(facts.encode()).hexdigest()[:12]}"
     if not folder.is_dir():
-        with replaced_when_done(folder) as new:
+        with replaced_when_done(folder, keep=True) as new:
             for name, values in _scan(paths).items():
-                np.save(new / name, values)
+                save_array(new / f"{name}.npy", values)
     return {path.stem: np.load(path, allow_pickle=False) for path in folder.glob("*.npy")}
 
 
@@ -170,4 +220,4 @@ def _classes_beside(path: Path) -> tuple[str, ...]:
     listing = path.parent / "classes.txt"
     if not listing.is_file():
         raise FileNotFoundError(f"{listing} is missing; it names the classes, one a line, in the order of the labels")
-    return tuple(line.strip() for line in listing.read_text().splitlines() if line.strip())
+    return tuple(line.strip() for line in read_lines(listing) if line.strip())

@@ -1,5 +1,6 @@
 """A dataset made ready for training: the paper's split, translations and normalisation, by name."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +15,9 @@ from sleepconv.data.encoded import EncodedImages, EncodedSource
 from sleepconv.data.fashion_mnist import fashion_mnist, fashion_mnist_folder
 from sleepconv.data.imagenet import IMAGENET_1K, imagenet_folders
 from sleepconv.data.images import Images, split_rows
-from sleepconv.data.jpeg import Decoders, OnCorrupt
+from sleepconv.data.jpeg import Decoders, OnCorrupt, check_on_corrupt
 from sleepconv.data.locations import StrPath, cache_directory, data_directory
-from sleepconv.data.shards import Shards
+from sleepconv.data.shards import imagenet_shards
 from sleepconv.data.sources import Source, TensorSource
 from sleepconv.data.statistics import IMAGENET, Statistics, measured_once
 from sleepconv.data.tiny_imagenet import tiny_imagenet
@@ -73,8 +74,7 @@ def imagenet_files(data_dir: Path, *, train: bool, complete: bool = True) -> Enc
     """ImageNet's class folders in ``DATA_DIR/imagenet``, else the shards in ``DATA_DIR/imagenet-shards``."""
     shards = data_dir / "imagenet-shards"
     if shards.is_dir() and not (data_dir / IMAGENET_1K.folder).is_dir():
-        paths = list(shards.glob(f"{'train' if train else 'val'}-*.tar"))
-        return Shards(paths, index_dir=cache_directory(data_dir))
+        return imagenet_shards(shards, train=train, complete=complete, index_dir=cache_directory(data_dir))
     return imagenet_folders(data_dir, train=train, complete=complete)
 
 
@@ -94,7 +94,8 @@ def load_task(
     Args:
         name: digits, cifar10, cifar100, tiny-imagenet, imagenet or fashion-mnist.
         data_dir: where the data lie; see `data_directory`.
-        padding: the greatest translation of training images in pixels; ImageNet has its own crops.
+        padding: the greatest translation of training images in pixels; ImageNet has its own crops, so another number
+            than 0 has no effect there and is warned of.
         tuning: train without a held-out part of the training set and evaluate on that part (45k/5k for CIFAR,
             90k/10k for TinyImageNet, 1.271M/10k for ImageNet), instead of all of it and the test set.
         split_seed: decides which images are held out.
@@ -107,6 +108,9 @@ def load_task(
     ((1, 12, 24), 1437, 360)
     """
     dataset = find_dataset(name)
+    check_on_corrupt(on_corrupt)
+    if padding < 0:
+        raise ValueError(f"padding is 0 or more pixels, not {padding}")
     options = Options(data_directory(data_dir), padding, tuning, split_seed, complete, on_corrupt, device)
     makers: dict[str, Callable[[Dataset, Options], Task]] = {
         "digits": _digits,
@@ -158,6 +162,11 @@ def _tiny_imagenet(dataset: Dataset, options: Options) -> Task:
 
 
 def _imagenet(dataset: Dataset, options: Options) -> Task:
+    if options.padding:
+        warnings.warn(
+            f"padding={options.padding} has no effect: ImageNet's crops are its translations; say padding=0",
+            stacklevel=3,
+        )
     decoders = Decoders(on_corrupt=options.on_corrupt)
     train = imagenet_files(options.data_dir, train=True, complete=options.complete)
     held_out = options.held_out(dataset.name, len(train.labels))

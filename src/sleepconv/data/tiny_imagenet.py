@@ -8,10 +8,11 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from sleepconv.data.description import Dataset, Download, require_file
+from sleepconv.data.description import Dataset, Download, read_lines, require_file
 from sleepconv.data.images import Images
 from sleepconv.data.jpeg import Decoders, OnCorrupt, decode
 from sleepconv.data.locations import StrPath, cache_directory, data_directory, replaced_when_done
+from sleepconv.data.mapped import mapped_array, save_array
 
 SIZE = 64
 TINY_IMAGENET = Dataset(
@@ -68,13 +69,12 @@ def tiny_imagenet(
 
 def class_names(folder: Path, *, complete: bool = True) -> tuple[list[str], tuple[str, ...]]:
     """The class identifiers of ``wnids.txt``, sorted, and their names from ``words.txt``."""
-    wnids = sorted(require_file(folder / "wnids.txt", TINY_IMAGENET.name).read_text().split())
+    wnids = sorted(" ".join(read_lines(require_file(folder / "wnids.txt", TINY_IMAGENET.name))).split())
     if len(set(wnids)) != len(wnids) or not wnids or (complete and len(wnids) != 200):
         raise ValueError(f"{folder / 'wnids.txt'} lists {len(set(wnids))} classes, but TinyImageNet has 200")
     words = {}
     if (folder / "words.txt").is_file():
-        lines = (folder / "words.txt").read_text().splitlines()
-        words = dict(line.split("\t", 1) for line in lines if "\t" in line)
+        words = dict(line.split("\t", 1) for line in read_lines(folder / "words.txt") if "\t" in line)
     return wnids, tuple(words.get(wnid, wnid).split(",")[0] for wnid in wnids)
 
 
@@ -87,7 +87,7 @@ def list_training(folder: Path, wnids: list[str]) -> Listing:
         if not found:
             raise FileNotFoundError(
                 f"{images} has no images, but wnids.txt names the class {wnid}; "
-                "unpack the archive again (`sleepconv data get tiny-imagenet`)"
+                f"move {folder} away and run `sleepconv data get tiny-imagenet`"
             )
         listing += [(path, label) for path in found]
     return listing
@@ -98,7 +98,7 @@ def list_validation(folder: Path, wnids: list[str]) -> Listing:
     annotations = require_file(folder / "val" / "val_annotations.txt", TINY_IMAGENET.name)
     labels = {wnid: label for label, wnid in enumerate(wnids)}
     listing: Listing = []
-    for number, line in enumerate(annotations.read_text().splitlines(), start=1):
+    for number, line in enumerate(read_lines(annotations), start=1):
         fields = line.split("\t")
         if len(fields) < 2 or fields[1] not in labels or Path(fields[0]).name != fields[0]:
             raise ValueError(f"line {number} of {annotations} names no file and known class: {line[:60]!r}")
@@ -108,7 +108,7 @@ def list_validation(folder: Path, wnids: list[str]) -> Listing:
         raise FileNotFoundError(
             f"{folder / 'val' / 'images'} lacks {len(missing)} of the {len(listing)} images that "
             f"val_annotations.txt lists{f', first {missing[0].name}' if missing else ''}; if val/ was sorted "
-            "into class folders, unpack the original archive again (`sleepconv data get tiny-imagenet`)"
+            f"into class folders, move {folder} away and run `sleepconv data get tiny-imagenet`"
         )
     return listing
 
@@ -122,11 +122,11 @@ def _fingerprint(folder: Path, listing: Listing, on_corrupt: OnCorrupt) -> str:
 def _decode_into(cache: Path, listing: Listing, on_corrupt: OnCorrupt) -> None:
     decoders = Decoders(on_corrupt=on_corrupt)
     with (
-        replaced_when_done(cache) as new,
+        replaced_when_done(cache, keep=True) as new,
         tqdm(total=len(listing), desc=f"decoding {cache.name}", disable=None) as bar,
     ):
         shape = (len(listing), 3, SIZE, SIZE)
-        pixels = np.lib.format.open_memmap(new / "pixels.npy", mode="w+", dtype=np.uint8, shape=shape)
+        pixels = mapped_array(new / "pixels.npy", np.uint8, shape)
 
         def work(index: int) -> None:
             path = listing[index][0]
@@ -138,9 +138,9 @@ def _decode_into(cache: Path, listing: Listing, on_corrupt: OnCorrupt) -> None:
         finally:
             decoders.close()
         labels = np.array([label for _, label in listing], dtype=np.int64)
-        np.save(new / "labels.npy", labels[good])
+        save_array(new / "labels.npy", labels[good])
         if not good.all():
-            np.save(new / "good.npy", pixels[good])
+            save_array(new / "good.npy", pixels[good])
             (new / "good.npy").replace(new / "pixels.npy")
             (new / "skipped.txt").write_text("\n".join(sorted(decoders.corrupt)))
 

@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from sleepconv.data import Batches, Task, load_task
+from sleepconv.data.jpeg import OnCorrupt
 from sleepconv.training.checkpoints import read_tensors, write_tensors
 from sleepconv.training.compact import compact_state
 from sleepconv.training.environment import describe
@@ -35,6 +36,7 @@ def train(
     task: Task | None = None,
     data_dir: StrPath | None = None,
     complete: bool = True,
+    on_corrupt: OnCorrupt = "error",
     device: str | None = None,
     sharding: Sharding = "ddp",
     max_steps: int | None = None,
@@ -51,6 +53,7 @@ def train(
         task: the data, if not the dataset of that name.
         data_dir: where datasets lie.
         complete: insist on the dataset's official number of images.
+        on_corrupt: "error", or "skip" to leave out image files that cannot be decoded.
         device: "cpu", "cuda"; by default a GPU if there is one.
         sharding: with several processes, "ddp" (each holds the network) or "fsdp" (each a part of it).
         max_steps: stop after so many optimizer steps in all, to go on later.
@@ -78,7 +81,12 @@ def train(
             keep_freed_memory()
             if task is None:
                 task = load_task(
-                    run.dataset, data_dir=data_dir, padding=run.padding, tuning=run.tuning, complete=complete
+                    run.dataset,
+                    data_dir=data_dir,
+                    padding=run.padding,
+                    tuning=run.tuning,
+                    complete=complete,
+                    on_corrupt=on_corrupt,
                 )
             training = _Training(run, task, records, place, sharding, quiet, listeners)
             return training.finish(max_steps)
