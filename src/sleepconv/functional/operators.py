@@ -11,6 +11,7 @@ from torch import Tensor, library
 
 from sleepconv.functional.operands import checked_geometry
 from sleepconv.kernels import kernel_for
+from sleepconv.kernels.geometry import channels_second
 
 
 @library.custom_op("sleepconv::locally_connected", mutates_args=())
@@ -121,4 +122,4 @@ weight_gradient.register_autograd(_differentiate_weight_gradient, setup_context=
 
 def _empty_activations(like: Tensor, shape: Sequence[int]) -> Tensor:
     batch, channels, *space = shape
-    return like.new_empty([*space, batch, channels]).movedim((-2, -1), (0, 1))
+    return channels_second(like.new_empty([*space, batch, channels]))

@@ -77,4 +77,9 @@ def position_major(x: Tensor) -> Tensor:
 
 def channels_second(ordered: Tensor) -> Tensor:
     """Undo ``position_major``'s order of axes, without moving any number."""
-    return ordered.movedim((-2, -1), (0, 1))
+    x = ordered.movedim((-2, -1), (0, 1))
+    if x.shape[0] != 1:
+        return x
+    # One image lies channels last. Its batch axis gets the stride that PyTorch gives it then: with any other one,
+    # PyTorch's batch normalisation reads the gradient that comes back, or this one, in the wrong order.
+    return x.as_strided(x.shape, (x.numel(), *x.stride()[1:]))

@@ -66,7 +66,8 @@ def _position_by_position(grad: Tensor) -> Tensor:
 
 
 def _lies_position_by_position(x: Tensor) -> bool:
-    return x.dim() == 4 and not x.is_contiguous() and x.permute(2, 3, 0, 1).is_contiguous()
+    """One image that lies so lies channels last, too, which PyTorch's own modules keep."""
+    return x.dim() == 4 and x.shape[0] > 1 and not x.is_contiguous() and x.permute(2, 3, 0, 1).is_contiguous()
 
 
 def contiguous_outputs(module: nn.Module, inputs: Any, output: Any) -> Any:
@@ -77,7 +78,7 @@ def contiguous_outputs(module: nn.Module, inputs: Any, output: Any) -> Any:
 def _contiguous(tensor: Tensor) -> Tensor:
     channels_last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim(), torch.contiguous_format)
     # A batch of one that lies position by position cannot be told from one that lies channels last.
-    usual = tensor.is_contiguous() or (len(tensor) > 1 and tensor.is_contiguous(memory_format=channels_last))
+    usual = tensor.is_contiguous() or (tensor.shape[0] > 1 and tensor.is_contiguous(memory_format=channels_last))
     return tensor if usual else tensor.contiguous()
 
 

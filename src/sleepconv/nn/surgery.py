@@ -43,7 +43,10 @@ def own_copy(model: nn.Module, inplace: bool, kind: Kind) -> nn.Module:
     try:
         return copy.deepcopy(model)
     except Exception as error:
-        raise ValueError(f"the model cannot be copied; convert it with inplace=True ({error})") from error
+        raise ValueError(
+            f"the model cannot be copied ({error}); if it is pruned, make that final (torch.nn.utils.prune.remove), "
+            "otherwise convert it with inplace=True"
+        ) from error
 
 
 def _any_lazy(tensors: Mapping[str, Any]) -> bool:

@@ -209,7 +209,7 @@ class RunFolder:
 
     def _report(self, line: bytes, place: int) -> dict[str, Any]:
         report = _parsed(line, f"line {place} of {self.path / METRICS}")
-        if "kind" not in report:
+        if not isinstance(report.get("kind"), str):
             raise ValueError(f"line {place} of {self.path / METRICS} is damaged: it has no kind")
         return report
 
