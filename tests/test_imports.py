@@ -12,6 +12,7 @@ ORDER = [
     "simulation",
     "nn",
     "sleep",
+    "optim",
     "models",
     "data",
     "training",

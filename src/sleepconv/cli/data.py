@@ -11,7 +11,7 @@ def add_data(verbs: Verbs) -> None:
     data = verbs.add_parser(
         "data",
         help="get, check and show the datasets",
-        description="Datasets: digits, cifar10, cifar100, tiny-imagenet, imagenet, fashion-mnist.",
+        description="Datasets: digits, cifar10, cifar10-16x16, cifar100, tiny-imagenet, imagenet, fashion-mnist.",
         epilog="example: sleepconv data get cifar10 --data-dir ~/datasets",
     )
     actions = data.add_subparsers(title="actions", metavar="ACTION", required=True)

@@ -2,7 +2,7 @@
 
 from sleepconv.data.batches import Batches
 from sleepconv.data.catalogue import DATASETS, find_dataset
-from sleepconv.data.cifar import cifar10, cifar100
+from sleepconv.data.cifar import cifar10, cifar10_16x16, cifar100
 from sleepconv.data.digits import digits, on_visual_field
 from sleepconv.data.encoded import EncodedSource
 from sleepconv.data.fashion_mnist import fashion_mnist
@@ -33,6 +33,7 @@ __all__ = [
     "TensorSource",
     "Translate",
     "cifar10",
+    "cifar10_16x16",
     "cifar100",
     "data_directory",
     "digits",

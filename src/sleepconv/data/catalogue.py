@@ -2,7 +2,7 @@
 
 import difflib
 
-from sleepconv.data.cifar import CIFAR10, CIFAR100
+from sleepconv.data.cifar import CIFAR10, CIFAR10_16X16, CIFAR100
 from sleepconv.data.description import Dataset
 from sleepconv.data.digits import DIGITS
 from sleepconv.data.fashion_mnist import FASHION_MNIST
@@ -10,7 +10,8 @@ from sleepconv.data.imagenet import IMAGENET_1K
 from sleepconv.data.tiny_imagenet import TINY_IMAGENET
 
 DATASETS: dict[str, Dataset] = {
-    dataset.name: dataset for dataset in (DIGITS, CIFAR10, CIFAR100, TINY_IMAGENET, IMAGENET_1K, FASHION_MNIST)
+    dataset.name: dataset
+    for dataset in (DIGITS, CIFAR10, CIFAR10_16X16, CIFAR100, TINY_IMAGENET, IMAGENET_1K, FASHION_MNIST)
 }
 
 

@@ -4,12 +4,11 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from sleepconv.data.cifar import cifar10, cifar100
 from sleepconv.data.description import Dataset, File, md5_of, md5_of_file
 from sleepconv.data.digits import digits
-from sleepconv.data.fashion_mnist import fashion_mnist, fashion_mnist_folder, read_content
+from sleepconv.data.fashion_mnist import fashion_mnist_folder, read_content
 from sleepconv.data.locations import StrPath, data_directory
-from sleepconv.data.tasks import imagenet_files
+from sleepconv.data.tasks import READERS, imagenet_files
 from sleepconv.data.tiny_imagenet import class_names, list_training, list_validation
 
 
@@ -120,7 +119,7 @@ def _counts(dataset: Dataset, root: Path) -> tuple[int, int, int]:
         train, test = (imagenet_files(root, train=part) for part in (True, False))
         _expect("images", [len(train.labels), len(test.labels)], [1_281_167, 50_000])
         return len(train.labels), len(test.labels), len(train.classes)
-    reader = {"cifar10": cifar10, "cifar100": cifar100, "fashion-mnist": fashion_mnist}[dataset.name]
+    reader = READERS[dataset.name]
     held, shown = reader(root, train=True), reader(root, train=False)
     return len(held), len(shown), len(held.classes)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from sleepconv.data.catalogue import find_dataset
-from sleepconv.data.cifar import cifar10, cifar100
+from sleepconv.data.cifar import cifar10, cifar10_16x16, cifar100
 from sleepconv.data.description import Dataset
 from sleepconv.data.digits import FIELD, SIZE, digits, on_visual_field
 from sleepconv.data.encoded import EncodedImages, EncodedSource
@@ -28,10 +28,17 @@ IMAGENET_CROP = 224
 HELD_OUT = {
     "digits": 144,
     "cifar10": 5_000,
+    "cifar10-16x16": 5_000,
     "cifar100": 5_000,
     "tiny-imagenet": 10_000,
     "imagenet": 10_000,
     "fashion-mnist": 6_000,
+}
+READERS = {
+    "cifar10": cifar10,
+    "cifar10-16x16": cifar10_16x16,
+    "cifar100": cifar100,
+    "fashion-mnist": fashion_mnist,
 }
 
 
@@ -92,7 +99,7 @@ def load_task(
     """Load a dataset as the paper uses it (section 5, Datasets and Data augmentations).
 
     Args:
-        name: digits, cifar10, cifar100, tiny-imagenet, imagenet or fashion-mnist.
+        name: digits, cifar10, cifar10-16x16, cifar100, tiny-imagenet, imagenet or fashion-mnist.
         data_dir: where the data lie; see `data_directory`.
         padding: the greatest translation of training images in pixels; ImageNet has its own crops, so another number
             than 0 has no effect there and is warned of.
@@ -137,7 +144,7 @@ def _digits(dataset: Dataset, options: Options) -> Task:
 
 def _padded(dataset: Dataset, options: Options) -> Task:
     """CIFAR and Fashion-MNIST: pad with the training mean, crop back; evaluate the images as they are."""
-    reader = {"cifar10": cifar10, "cifar100": cifar100, "fashion-mnist": fashion_mnist}[dataset.name]
+    reader = READERS[dataset.name]
     train, evaluation = _split(
         dataset, options, lambda train: reader(options.data_dir, train=train, complete=options.complete)
     )

@@ -6,7 +6,7 @@
 'local'
 """
 
-from sleepconv.recipes import cifar10, cifar100, tiny_imagenet, imagenet, controls  # isort: skip  # in the order of `list`
+from sleepconv.recipes import cifar10, cifar100, tiny_imagenet, imagenet, controls, miniature  # isort: skip  # in the order of `list`
 from sleepconv.recipes.grids import GRIDS, grid
 from sleepconv.recipes.registry import RECIPES, about, named, recipe, varied
 from sleepconv.recipes.rows import TABLES, datasets_of, label, table_rows
@@ -23,6 +23,7 @@ __all__ = [
     "grid",
     "imagenet",
     "label",
+    "miniature",
     "named",
     "recipe",
     "table_rows",

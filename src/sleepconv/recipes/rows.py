@@ -2,7 +2,11 @@
 
 SMALL_DATASETS = ("cifar10", "cifar100", "tiny-imagenet")
 PADDING = {1: 4, 4: 0, 5: 4, 6: 8, 7: 0, 8: 4, 9: 8, 10: 0, 11: 4, 12: 8}
-TABLES = (1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)
+MINIATURES = {"miniature": 1, "miniature-padding0": 4}
+"""Tables of our own, each with the paper's table that it repeats at a smaller size."""
+
+TABLES: tuple["TableName", ...] = (1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, *MINIATURES)
+TableName = int | str
 
 LABELS = {
     "convolutional": "conv",
@@ -17,7 +21,7 @@ LABELS = {
 """The paper's words for our rows."""
 
 
-def datasets_of(table: int) -> tuple[str, ...]:
+def datasets_of(table: TableName) -> tuple[str, ...]:
     """The datasets that a table has.
 
     >>> datasets_of(13)
@@ -27,10 +31,12 @@ def datasets_of(table: int) -> tuple[str, ...]:
         known = ", ".join(map(str, TABLES))
         hint = "; for Table 3 there is `sleepconv brain table`" if table == 3 else ""
         raise ValueError(f"there is no table {table} of training results; there are {known}{hint}")
+    if table in MINIATURES:
+        return ("cifar10-16x16",)
     return SMALL_DATASETS if table in PADDING else ("imagenet",)
 
 
-def table_rows(table: int, dataset: str) -> dict[str, str]:
+def table_rows(table: TableName, dataset: str) -> dict[str, str]:
     """The recipe of each row of a table, in the table's order.
 
     >>> list(table_rows(4, "cifar10").values())[:2]
@@ -40,6 +46,9 @@ def table_rows(table: int, dataset: str) -> dict[str, str]:
     """
     if dataset not in datasets_of(table):
         raise ValueError(f"table {table} has {', '.join(datasets_of(table))}, not {dataset!r}")
+    if isinstance(table, str):
+        original = table_rows(MINIATURES[table], "cifar10")
+        return {row: f"{table.replace('-', '_')}_{row}" for row in original if row != "16_repetitions"}
     prefix = dataset.replace("-", "_") + ("" if PADDING.get(table, 4) == 4 else f"_padding{PADDING[table]}")
     without_repetitions = [row for row in LABELS if "repetitions" not in row]
     rows = list(LABELS) if PADDING.get(table) else without_repetitions

@@ -1,6 +1,7 @@
 """Sleep in anyone's training loop: which layers, and when."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -40,7 +41,8 @@ class Sleep:
         share_moments: also share the attached optimizer's running moments (AdamW's, or SGD's momentum): every tensor
             of its state that has entries for each neuron of the layer. The paper shares weights only.
         before_evaluation: sleep also when the model is called in eval mode, if it took steps since its last sleep.
-        restart_each_epoch: count from zero at each ``start_epoch()``.
+        restart_each_epoch: sleep after the first step that follows ``start_epoch()``, and every so many steps from
+            there: the schedule of the paper's published runs.
         statistics: record each layer's SNR before and after each sleep; takes longer than an instant sleep itself.
 
     Attributes:
@@ -89,6 +91,7 @@ class Sleep:
         self.last_sleep: int | None = None
         self.records: list[SleepRecord] = []
         self._count, self._asleep = 0, False
+        self._hooks: dict[int, Callable[[dict[str, nn.Module]], None]] = OrderedDict()
         self._optimizer: Optimizer | None = None
         self._step_handle: RemovableHandle | None = None
         check_something_to_share(self.layers, self._grids(self.layers))
@@ -137,7 +140,7 @@ class Sleep:
         return self._count_step()
 
     def start_epoch(self) -> None:
-        """With ``restart_each_epoch``, count from zero; otherwise nothing happens."""
+        """With ``restart_each_epoch``, sleep after the next step and count from there; otherwise do nothing."""
         if self.restart_each_epoch:
             self._count = 0
 
@@ -156,12 +159,25 @@ class Sleep:
         with in_one_piece(), self._asleep_meanwhile(), torch.inference_mode(False), torch.no_grad():
             before = self.snrs() if self.statistics else {}
             self._share(layers, optimizer)
+            for hook in list(self._hooks.values()):
+                hook(layers)
             after = self.snrs() if self.statistics else {}
             record = SleepRecord(self.steps, {name: {"before": before[name], "after": after[name]} for name in before})
             self.last_sleep = self.steps
             if self.statistics:
                 self.records.append(record)
         return record
+
+    @property
+    def grids(self) -> dict[str, Tensor]:
+        """Who shares with whom in each sleeping layer: the rule's grids, or the layer's own."""
+        return self._grids(self.layers)
+
+    def register_sleep_hook(self, hook: Callable[[dict[str, nn.Module]], None]) -> RemovableHandle:
+        """Call ``hook(layers)``, without gradients, right after the layers have shared their weights in each sleep."""
+        handle = RemovableHandle(self._hooks)
+        self._hooks[handle.id] = hook
+        return handle
 
     def snrs(self) -> dict[str, float]:
         """The ``weight_snr`` (Eq. 6) of each sleeping layer among the neurons that share by the rule."""
@@ -213,7 +229,8 @@ class Sleep:
     def _count_step(self) -> SleepRecord | None:
         self.steps += 1
         self._count += 1
-        return self.sleep() if self._count % self.every == 0 else None
+        due = (self._count - 1 if self.restart_each_epoch else self._count) % self.every == 0
+        return self.sleep() if due else None
 
 
 def _names(argument: str, names: Iterable[str]) -> tuple[str, ...]:

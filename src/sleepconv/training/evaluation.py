@@ -1,11 +1,14 @@
 """Loss and accuracy: how they are counted, and how a network is evaluated."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.optim.swa_utils import update_bn
 
 from sleepconv.data.sources import Batch
 from sleepconv.training.parallel import Place
@@ -83,3 +86,29 @@ def evaluate(model: nn.Module, batches: Iterable[Batch], place: Place | None = N
     finally:
         model.train(training)
     return tally.over_all(place)
+
+
+@contextmanager
+def reestimated_statistics(model: nn.Module, batches: Iterable[Batch], place: Place | None = None) -> Iterator[None]:
+    """Let BatchNorm use its statistics over these training batches; afterwards it has its running averages again.
+
+    A sleep changes the weights but not the running averages, which follow only over the next steps.
+
+    >>> model, images = nn.Sequential(nn.BatchNorm1d(1)).eval(), torch.tensor([[1.0], [3.0]])
+    >>> with reestimated_statistics(model, [(images, torch.zeros(2))]):
+    ...     [f"{value:.2f}" for value in model(images).flatten().tolist()]
+    ['-0.71', '0.71']
+    >>> model[0].running_mean.item()
+    0.0
+    """
+    place = place or Place()
+    norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
+    kept = [{name: buffer.clone() for name, buffer in norm.named_buffers()} for norm in norms]
+    try:
+        with place.autocast():
+            update_bn((place.receive(inputs) for inputs, _ in batches), model)
+        yield
+    finally:
+        for norm, buffers in zip(norms, kept, strict=True):
+            for name, buffer in norm.named_buffers():
+                buffer.copy_(buffers[name])

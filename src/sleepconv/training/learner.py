@@ -10,16 +10,17 @@ from torch import Tensor, nn
 
 from sleepconv.data import Task
 from sleepconv.functional.sharing import neurons_per_grid
+from sleepconv.optim import SlowMomentum, share_gradients, share_moments
 from sleepconv.sleep.distributed import is_distributed
 from sleepconv.sleep.layers import SleepingLayer
 from sleepconv.sleep.records import layer_snrs
 from sleepconv.training.compact import compact_state, load_compact_state, whole
 from sleepconv.training.evaluation import Tally, summed_loss
-from sleepconv.training.network import build_network, build_sleep
+from sleepconv.training.network import build_network, build_optimizer, build_sleep
 from sleepconv.training.parallel import Place, Sharding, bare, spread
 from sleepconv.training.run import Run
 
-MODEL, OPTIMIZER = "model/", "optimizer/"
+MODEL, OPTIMIZER, SLOW_MOMENTUM = "model/", "optimizer/", "slow_momentum/"
 SECONDS = ("seconds", "cpu_seconds", "sleep_seconds")
 
 
@@ -40,10 +41,9 @@ class Learner:
         self.parameters = sum(parameter.numel() for parameter in network.parameters())
         self.model = spread(network, place, sharding)
         fused = sharding == "ddp" or place.world_size == 1
-        self.optimizer = torch.optim.AdamW(
-            self.model.parameters(), lr=run.learning_rate, weight_decay=run.weight_decay, fused=fused
-        )
+        self.optimizer = build_optimizer(run, self.model, fused=fused)
         self.sleep = build_sleep(run, self.model)
+        self.slow_momentum = self._help_to_learn()
         self.layers = {
             name: layer
             for name, layer in bare(self.model).named_modules()
@@ -52,8 +52,20 @@ class Learner:
         self.step = 0
         self.start_epoch()
 
+    def _help_to_learn(self) -> SlowMomentum | None:
+        """Let the optimizer know who shares, as the run says."""
+        if self.sleep is None:
+            return None
+        if self.run.share_gradients:
+            share_gradients(self.optimizer, self.sleep)
+        if self.run.share_moments:
+            share_moments(self.optimizer, self.sleep)
+        return SlowMomentum(self.sleep, momentum=self.run.slow_momentum) if self.run.slow_momentum else None
+
     def start_epoch(self) -> None:
         """Count from zero."""
+        if self.sleep is not None:
+            self.sleep.start_epoch()
         self.tally, self.seconds, self.cpu_seconds, self.sleep_seconds = Tally(), 0.0, 0.0, 0.0
 
     def learn(self, inputs: Tensor, labels: Tensor, images: int) -> tuple[float, list[dict[str, Any]]]:
@@ -71,6 +83,7 @@ class Learner:
         value = loss.item()
         if self.place.any(not isfinite(value)):
             raise DivergedError(f"the loss at step {self.step + 1} is {value}: the training has diverged")
+        self._set_learning_rate()
         self.optimizer.zero_grad(set_to_none=True)
         (loss * (self.place.world_size / images)).backward()
         self.optimizer.step()
@@ -81,10 +94,12 @@ class Learner:
         self.cpu_seconds += time.process_time() - cpu_start
         return value / max(1, len(labels)), reports
 
-    def set_learning_rate(self, rate: float) -> None:
-        """From now on."""
+    def _set_learning_rate(self) -> None:
+        """Set the rate of this step in all parameter groups."""
+        epoch_rate = self.run.learning_rate_in(self.step // self.steps_per_epoch)
+        warmth = min(1.0, (self.step + 1) / self.run.warm_up) if self.run.warm_up else 1.0
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = group["initial_lr"] * warmth * (epoch_rate / self.run.learning_rate)
 
     @property
     def snr_interval(self) -> int:
@@ -100,6 +115,8 @@ class Learner:
         for name, parameter in bare(self.model).named_parameters():
             for key, value in self.optimizer.state.get(parameter, {}).items():
                 tensors[f"{OPTIMIZER}{name}/{key}"] = whole(value)
+        for part, slow in (self.slow_momentum.state_dict() if self.slow_momentum else {}).items():
+            tensors |= {f"{SLOW_MOMENTUM}{part}/{name}": whole(value) for name, value in slow.items()}
         facts = {
             "step": self.step,
             "tally": self.tally.over_all(self.place).as_dict(),
@@ -121,6 +138,9 @@ class Learner:
         self.tally = Tally(**facts["tally"]) if self.place.first else Tally()
         if self.sleep is not None:
             self.sleep.load_state_dict(facts["sleep"])
+        if self.slow_momentum is not None:
+            parts = {part: _below(f"{SLOW_MOMENTUM}{part}/", tensors) for part in self.slow_momentum.state_dict()}
+            self.slow_momentum.load_state_dict(parts)
 
     def _rest(self) -> list[dict[str, Any]]:
         """Sleep if it is time; measure before and after if that is due."""

@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
+from itertools import islice
 from math import isfinite
 from os import PathLike
 from pathlib import Path
@@ -16,7 +17,7 @@ from sleepconv.data.jpeg import OnCorrupt
 from sleepconv.training.checkpoints import read_tensors, write_tensors
 from sleepconv.training.compact import compact_state
 from sleepconv.training.environment import describe
-from sleepconv.training.evaluation import evaluate
+from sleepconv.training.evaluation import Tally, evaluate, reestimated_statistics
 from sleepconv.training.folder import ENVIRONMENT, SUMMARY, WEIGHTS, RunFolder, finite
 from sleepconv.training.interrupts import Interrupts, TrainingInterrupted
 from sleepconv.training.learner import DivergedError, Learner
@@ -26,6 +27,7 @@ from sleepconv.training.progress import Listener, Progress
 from sleepconv.training.run import Run, checked_fields
 
 MINUTES_BETWEEN_CHECKPOINTS = 10.0
+BATCHES_FOR_STATISTICS = 10
 StrPath = str | PathLike[str]
 
 
@@ -137,7 +139,6 @@ class _Training:
 
     def _epoch(self, last: int, interrupts: Interrupts) -> None:
         epoch, start = divmod(self.learner.step, len(self.batches))
-        self.learner.set_learning_rate(self.run.learning_rate_in(epoch))
         for step, (inputs, labels) in enumerate(self.batches.epoch(epoch, start=start), start):
             loss, reports = self.learner.learn(inputs, labels, self.batches.images_at(step))
             for report in reports:
@@ -164,19 +165,31 @@ class _Training:
         )
         learner.start_epoch()
         start = time.perf_counter()
-        tally = evaluate(learner.model, self.tests.epoch(0), self.place)
-        if not isfinite(tally.loss):
-            raise DivergedError(f"the loss on the evaluation set after step {learner.step} is {tally.loss}")
+        tally = self._evaluate()
+        running: dict[str, Any] = {}
+        if self.run.statistics == "reestimated":
+            running = {"running": tally.means()}
+            batches = islice(self.batches.epoch(epoch), BATCHES_FOR_STATISTICS)
+            with reestimated_statistics(learner.model, batches, self.place):
+                tally = self._evaluate()
         self._report(
             {
                 "kind": "evaluation",
                 **now,
                 **tally.means(),
+                "statistics": self.run.statistics,
+                **running,
                 "images": int(tally.images),
                 "steps_since_sleep": None if learner.sleep is None else learner.sleep.steps_since_sleep,
                 "seconds": time.perf_counter() - start,
             }
         )
+
+    def _evaluate(self) -> Tally:
+        tally = evaluate(self.learner.model, self.tests.epoch(0), self.place)
+        if not isfinite(tally.loss):
+            raise DivergedError(f"the loss on the evaluation set after step {self.learner.step} is {tally.loss}")
+        return tally
 
     def _stop_or_save(self, interrupts: Interrupts, *, epoch_ended: bool, at_last: bool) -> None:
         stop = self.place.any(interrupts.caught is not None)

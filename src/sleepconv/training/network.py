@@ -6,13 +6,16 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
-from sleepconv.models import resnet18, resnet20, three_layers
+from sleepconv.models import resnet8, resnet18, resnet20, three_layers
 from sleepconv.nn import to_locally_connected
+from sleepconv.optim import scaled_groups
 from sleepconv.sleep import Circuit, Hebbian, Instant, Rule, Sleep
 from sleepconv.training.run import Run
 
 NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {
+    "resnet8": lambda channels, classes: _for_colour(channels, resnet8(classes)),
     "resnet20": lambda channels, classes: _for_colour(channels, resnet20(classes)),
     "resnet18": lambda channels, classes: _for_colour(channels, resnet18(classes)),
     "resnet18_3x3": lambda channels, classes: _for_colour(channels, resnet18(classes, stem="3x3")),
@@ -54,7 +57,34 @@ def build_sleep(run: Run, model: nn.Module) -> Sleep | None:
     """
     if run.sleep_every is None:
         return None
-    return Sleep(model, every=run.sleep_every, rule=build_rule(run.sleep_rule, run.sleep_options))
+    return Sleep(
+        model,
+        every=run.sleep_every,
+        rule=build_rule(run.sleep_rule, run.sleep_options),
+        restart_each_epoch=run.restart_each_epoch,
+    )
+
+
+def build_optimizer(run: Run, model: nn.Module, *, fused: bool) -> Optimizer:
+    """Make the optimizer of a run; each group's rate at the start of training is kept as its ``initial_lr``.
+
+    >>> run = Run(name="mine", dataset="cifar10", connectivity="local", optimizer="sgd", learning_rate=0.1)
+    >>> layer = nn.Conv2d(1, 1, 3)
+    >>> build_optimizer(run, to_locally_connected(layer, torch.zeros(1, 1, 8, 8)), fused=False).param_groups[0]["lr"]
+    0.4
+    """
+    rates: dict[str, Any] = {"lr": run.learning_rate, "weight_decay": run.weight_decay}
+    groups: Any = model.parameters()
+    if run.connectivity != "convolutional":
+        groups = scaled_groups(model, rest_lr=run.rest_learning_rate, scaled=run.optimizer == "sgd", **rates)
+    rates["fused"] = fused
+    if run.optimizer == "sgd":
+        optimizer: Optimizer = torch.optim.SGD(groups, momentum=run.momentum, **rates)
+    else:
+        optimizer = torch.optim.AdamW(groups, betas=(run.momentum, 0.999), **rates)
+    for group in optimizer.param_groups:
+        group["initial_lr"] = group["lr"]
+    return optimizer
 
 
 def build_rule(name: str, options: Mapping[str, Any]) -> Rule:

@@ -9,15 +9,22 @@ from typing import Any, Literal, get_args
 
 Connectivity = Literal["convolutional", "local", "local_after_first"]
 Start = Literal["independent", "shared"]
+OptimizerName = Literal["adamw", "sgd"]
 SleepRule = Literal["instant", "hebbian", "circuit"]
+Statistics = Literal["running", "reestimated"]
 Precision = Literal["auto", "float32", "bfloat16"]
 CHOICES: dict[str, tuple[str, ...]] = {
     "connectivity": get_args(Connectivity),
     "start": get_args(Start),
+    "optimizer": get_args(OptimizerName),
     "sleep_rule": get_args(SleepRule),
+    "statistics": get_args(Statistics),
     "precision": get_args(Precision),
 }
-AT_LEAST = {"epochs": 1, "batch_size": 1, "repetitions": 1, "padding": 0, "snr_every": 0, "seed": 0}
+AT_LEAST = {"epochs": 1, "batch_size": 1, "repetitions": 1, "padding": 0, "warm_up": 0, "snr_every": 0, "seed": 0}
+FLAGS = ("tuning", "restart_each_epoch", "share_gradients", "share_moments")
+MAY_BE_ZERO = ("weight_decay", "momentum", "slow_momentum")
+BELOW_ONE = ("momentum", "slow_momentum")
 MOST = 2**32 - 1
 DROP = 4.0
 
@@ -36,13 +43,25 @@ class Run:
         connectivity: convolutional, local, or local after a convolutional first layer.
         start: local neurons start with weights of their own, "independent" as the paper's, or with "shared" ones, those
             of a convolution.
-        learning_rate: of AdamW, at the start.
-        weight_decay: of AdamW.
+        learning_rate: of the optimizer, at the start. With SGD it is that of a convolution with one filter per grid; see
+            `sleepconv.optim.scaled_groups`.
+        weight_decay: of the optimizer.
+        optimizer: adamw, the paper's, or sgd.
+        momentum: of SGD, or AdamW's β₁.
+        warm_up: optimizer steps over which the learning rate rises linearly at the start.
+        rest_learning_rate: of the parameters that are not per neuron (BatchNorm, classifier), if it is another one.
         padding: the greatest translation of training images, in pixels.
         repetitions: translated copies of each image within a batch.
         sleep_every: optimizer steps from sleep to sleep, or None for a network that never sleeps.
         sleep_rule: instant, hebbian or circuit.
         sleep_options: what else the rule takes.
+        restart_each_epoch: sleep after the first step of each epoch and count from there, as the paper's published runs
+            do, instead of counting over the whole run.
+        share_gradients: average gradients within grids before each step; see `sleepconv.optim.share_gradients`.
+        share_moments: average the optimizer's moments within grids in each sleep.
+        slow_momentum: β of `sleepconv.optim.SlowMomentum`; 0 for none.
+        statistics: evaluate with BatchNorm's "running" averages, or with statistics that are "reestimated" on training
+            images right before.
         epochs: at scale 1.
         scale: the fraction of the epochs that is run; the drops of the learning rate move along.
         batch_size: images in a batch over all processes, copies counted.
@@ -63,11 +82,20 @@ class Run:
     weight_decay: float = 1e-2
     network: str = "resnet20"
     start: Start = "independent"
+    optimizer: OptimizerName = "adamw"
+    momentum: float = 0.9
+    warm_up: int = 0
+    rest_learning_rate: float | None = None
     padding: int = 4
     repetitions: int = 1
     sleep_every: int | None = None
     sleep_rule: SleepRule = "instant"
     sleep_options: Mapping[str, Any] = field(default_factory=dict)
+    restart_each_epoch: bool = False
+    share_gradients: bool = False
+    share_moments: bool = False
+    slow_momentum: float = 0.0
+    statistics: Statistics = "running"
     epochs: int = 200
     scale: float = 1.0
     batch_size: int = 512
@@ -87,25 +115,40 @@ class Run:
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} is one of {', '.join(choices)}, not {getattr(self, name)!r}")
         self._check_numbers()
-        if not isinstance(self.tuning, bool):
-            raise TypeError(f"tuning is true or false, not {self.tuning!r}")
+        for name in FLAGS:
+            if not isinstance(flag := getattr(self, name), bool):
+                raise TypeError(f"`{name}` must be true or false, got {flag!r}")
         if not isinstance(self.sleep_options, Mapping):
             raise TypeError(f'sleep_options is an object, like {{"decay": 0.01}}, not {self.sleep_options!r}')
+        self._check_sleep()
+
+    def _check_sleep(self) -> None:
         if self.sleep_every is not None and self.connectivity == "convolutional":
             raise ValueError("a convolutional network shares already: sleep_every needs a local connectivity")
+        for name in ("restart_each_epoch", "share_gradients", "share_moments", "slow_momentum"):
+            if getattr(self, name) and self.sleep_every is None:
+                raise ValueError(f"`{name}` needs a network that sleeps; set `sleep_every`")
+        if self.rest_learning_rate is not None and self.connectivity == "convolutional":
+            raise ValueError("`rest_learning_rate` needs a local connectivity: a convolution shares all its parameters")
+        if self.share_gradients and self.sleep_every != 1:
+            raise ValueError(f"`share_gradients` needs sleep_every=1, got {self.sleep_every}")
 
     def _check_numbers(self) -> None:
         for name, least in AT_LEAST.items():
             _check_whole(name, getattr(self, name), least)
         if self.sleep_every is not None:
             _check_whole("sleep_every", self.sleep_every, 1)
-        for name in ("learning_rate", "weight_decay", "scale"):
+        for name in ("learning_rate", "weight_decay", "rest_learning_rate", "momentum", "slow_momentum", "scale"):
             value = getattr(self, name)
+            if value is None and name == "rest_learning_rate":
+                continue
             if isinstance(value, bool) or not isinstance(value, int | float):
-                raise TypeError(f"{name} is a number, not {value!r}")
-            if not isfinite(value) or value < 0 or (value == 0 and name != "weight_decay"):
-                bound = "0 or more" if name == "weight_decay" else "above 0"
-                raise ValueError(f"{name} is a finite number, {bound}, not {value}")
+                raise TypeError(f"`{name}` must be a number, got {value!r}")
+            if not isfinite(value) or value < 0 or (value == 0 and name not in MAY_BE_ZERO):
+                bound = "at least 0" if name in MAY_BE_ZERO else "above 0"
+                raise ValueError(f"`{name}` must be finite and {bound}, got {value}")
+            if name in BELOW_ONE and value >= 1:
+                raise ValueError(f"`{name}` must be below 1, got {value}")
 
     @property
     def scaled_epochs(self) -> int:
@@ -113,7 +156,7 @@ class Run:
         return max(1, round(self.epochs * self.scale))
 
     def learning_rate_in(self, epoch: int) -> float:
-        """The learning rate of an epoch (counted from 0): divided by 4 at 1/2 and again at 3/4 of the epochs."""
+        """The learning rate of an epoch (counted from 0), divided by 4 at 1/2 and again at 3/4; without the warm-up."""
         drops = sum(epoch >= int(self.scaled_epochs * part) > 0 for part in (0.5, 0.75))
         return self.learning_rate / DROP**drops
 

@@ -1,0 +1,80 @@
+"""An outer step at each sleep, for networks that sleep rarely."""
+
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sleepconv.sleep import Sleep
+from sleepconv.sleep.distributed import share_
+
+
+class SlowMomentum:
+    r"""Let what the neurons of a grid learned together carry them on over several sleeps.
+
+    .. math:: U \leftarrow \beta\,U + (\bar w - a), \qquad w \leftarrow a + \eta\,U, \qquad a \leftarrow w
+
+    :math:`\bar w` are the weights that a sleep has just shared and a those after the sleep before. A sleeping network is
+    local SGD with neurons as workers: averaging removes most of what each of N neurons learned by itself, so the common
+    step is short. The slow momentum of Wang et al. (2020, "SlowMo") makes it 1/(1 − β) times as long where successive
+    steps agree. The paper has none: β = 0 and η = 1.
+
+    Args:
+        sleep: whose sleeps are continued; build it before training, from the weights at which training starts.
+        momentum: β, from 0 to below 1.
+        rate: η, above 0.
+
+    >>> import sleepconv
+    >>> model = sleepconv.to_locally_connected(nn.Conv2d(1, 1, 3), torch.randn(1, 1, 9, 9), copy_weights=True)
+    >>> start, sleep = model.weight.detach().clone(), Sleep(model, every=10)
+    >>> outer = SlowMomentum(sleep, momentum=0.5)
+    >>> for _ in range(2):
+    ...     with torch.no_grad():
+    ...         _ = model.weight.add_(1.0)
+    ...     record = sleep.sleep()
+    >>> (model.weight - start).mean().round(decimals=3).item()  # 1, then 1 + 0.5 more
+    2.5
+    """
+
+    def __init__(self, sleep: Sleep, *, momentum: float, rate: float = 1.0) -> None:
+        if not 0 <= momentum < 1:
+            raise ValueError(f"`momentum` must be at least 0 and below 1, got {momentum}")
+        if not 0 < rate or not isfinite(rate):
+            raise ValueError(f"`rate` must be a finite number above 0, got {rate}")
+        self.sleep, self.momentum, self.rate = sleep, momentum, rate
+        self._anchors = {name: _shared_copy(layer, sleep.grids[name]) for name, layer in sleep.layers.items()}
+        self._velocities = {name: torch.zeros_like(anchor) for name, anchor in self._anchors.items()}
+        self._handle = sleep.register_sleep_hook(self._after_sleep)
+
+    def remove(self) -> None:
+        """Leave later sleeps as they are."""
+        self._handle.remove()
+
+    def state_dict(self) -> dict[str, dict[str, Tensor]]:
+        """Return a and U of each layer by name."""
+        return {"anchors": dict(self._anchors), "velocities": dict(self._velocities)}
+
+    def load_state_dict(self, state: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Continue from where ``state_dict()`` was taken."""
+        for part, mine in (("anchors", self._anchors), ("velocities", self._velocities)):
+            given = state.get(part, {})
+            if {name: t.shape for name, t in given.items()} != {name: t.shape for name, t in mine.items()}:
+                raise ValueError(f"`state[{part!r}]` must have the layers and shapes of this model's sleeping layers")
+        for part, mine in (("anchors", self._anchors), ("velocities", self._velocities)):
+            for name, tensor in mine.items():
+                tensor.copy_(state[part][name])
+
+    def _after_sleep(self, layers: Mapping[str, Any]) -> None:
+        for name, layer in layers.items():
+            anchor, velocity = self._anchors[name], self._velocities[name]
+            velocity.mul_(self.momentum).add_(layer.weight).sub_(anchor)
+            anchor.add_(velocity, alpha=self.rate)
+            layer.weight.copy_(anchor)
+
+
+@torch.no_grad()
+def _shared_copy(layer: Any, grids: Tensor) -> Tensor:
+    """The filters that a sleep would give the layer now."""
+    return share_(layer.weight.detach().clone(), grids)
