@@ -156,11 +156,14 @@ def add_table(verbs: Verbs) -> None:
     verb = verbs.add_parser(
         "table",
         help="a table of the paper from records: ours beside the paper's",
-        description="Tables 1, 2, 4-6 and 13 (accuracy), 7-9 (max - min over seeds), 10-12 (hyperparameters). A scale "
+        description="Tables 1, 2, 4-6 and 13 (accuracy), 7-9 (max - min over seeds), 10-12 (hyperparameters), and the "
+        "miniatures of 1 and 4. A scale "
         "is a table of its own; what is missing is shown as a dash.",
         epilog="example: sleepconv table 1 --dataset cifar10 --format markdown",
     )
-    verb.add_argument("number", type=int, metavar="N", help="its number in the paper")
+    verb.add_argument(
+        "table", type=_table_name, metavar="N", help="its number in the paper, miniature or miniature-padding0"
+    )
     verb.add_argument("--dataset", metavar="NAME", help="only this one")
     verb.add_argument("--runs", metavar="DIR", nargs="+", help="where records lie (default: results and runs)")
     verb.add_argument("--scale", type=float, metavar="S", help="only records of this scale (default: each scale found)")
@@ -170,13 +173,17 @@ def add_table(verbs: Verbs) -> None:
     verb.set_defaults(run=_table)
 
 
+def _table_name(text: str) -> int | str:
+    return int(text) if text.isdecimal() else text
+
+
 def _table(options: argparse.Namespace) -> int:
     from sleepconv.files import write_atomically
     from sleepconv.paper import tables
     from sleepconv.recipes.records import DEFAULT_RUNS
 
     chosen = {"dataset": options.dataset, "scale": options.scale}
-    blocks, left_out = tables.blocks(options.number, _existing(options.runs) or DEFAULT_RUNS, **chosen)
+    blocks, left_out = tables.blocks(options.table, _existing(options.runs) or DEFAULT_RUNS, **chosen)
     text = json.dumps([b.as_dict() for b in blocks]) + "\n" if options.json else tables.rendered(blocks, options.format)
     if options.out:
         write_atomically(Path(options.out), text)

@@ -5,7 +5,7 @@ from math import isfinite
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sleepconv.sleep import Sleep
 from sleepconv.sleep.distributed import share_
@@ -16,9 +16,9 @@ class SlowMomentum:
 
     .. math:: U \leftarrow \beta\,U + (\bar w - a), \qquad w \leftarrow a + \eta\,U, \qquad a \leftarrow w
 
-    :math:`\bar w` are the weights that a sleep has just shared and a those after the sleep before. A sleeping network is
-    local SGD with neurons as workers: averaging removes most of what each of N neurons learned by itself, so the common
-    step is short. The slow momentum of Wang et al. (2020, "SlowMo") makes it 1/(1 − β) times as long where successive
+    Here :math:`\bar w` are the weights that a sleep has just shared and a those after the sleep before. A sleeping
+    network is local SGD with neurons as workers: averaging removes most of what each of N neurons learned by itself, so
+    the common step is short. The slow momentum of Wang et al. (2020, "SlowMo") makes it 1/(1 − β) times as long where successive
     steps agree. The paper has none: β = 0 and η = 1.
 
     Args:
@@ -41,7 +41,7 @@ class SlowMomentum:
     def __init__(self, sleep: Sleep, *, momentum: float, rate: float = 1.0) -> None:
         if not 0 <= momentum < 1:
             raise ValueError(f"`momentum` must be at least 0 and below 1, got {momentum}")
-        if not 0 < rate or not isfinite(rate):
+        if not rate > 0 or not isfinite(rate):
             raise ValueError(f"`rate` must be a finite number above 0, got {rate}")
         self.sleep, self.momentum, self.rate = sleep, momentum, rate
         self._anchors = {name: _shared_copy(layer, sleep.grids[name]) for name, layer in sleep.layers.items()}

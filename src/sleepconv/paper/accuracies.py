@@ -7,15 +7,16 @@ from sleepconv.paper.expected import ACCURACY, SEEDS, SPREAD
 from sleepconv.paper.rendering import Sheet, number
 from sleepconv.recipes import label, table_rows
 from sleepconv.recipes.records import Record, Records
+from sleepconv.recipes.rows import MINIATURES, TableName
 
 # The table of the means that belongs to a table of max − min, and the other way round.
-MEANS = {7: 4, 8: 1, 9: 6}
-SPREADS = {4: 7, 1: 8, 5: 8, 6: 9}
+MEANS: dict[TableName, TableName] = {7: 4, 8: 1, 9: 6}
+SPREADS: dict[TableName, TableName] = {4: 7, 1: 8, 5: 8, 6: 9}
 ROWS = (
     "conv: convolutional; LC: locally connected; n reps: n translations of each image in a batch; ws(n): a sleep every "
     "n steps. Diff: to conv."
 )
-CAPTIONS = {
+CAPTIONS: dict[TableName, str] = {
     1: "padding 4",
     2: "half-width ResNet18",
     4: "padding 0",
@@ -25,13 +26,18 @@ CAPTIONS = {
     8: "padding 4",
     9: "padding 8",
     13: "half-width ResNet18, with and without a convolutional first layer",
+    "miniature": "ResNet8 on 16×16 images, padding 2",
+    "miniature-padding0": "ResNet8 on 16×16 images, padding 0",
 }
+CONTEXT = "The paper's numbers are those of ResNet20 on 32×32 images: context, not targets."
 
 
-def accuracy_rows(table: int, dataset: str, scale: float | None, records: Records) -> list[dict[str, Any]]:
-    """Ours and the paper's numbers, row by row."""
-    expected = ACCURACY[MEANS.get(table, table)][dataset]
-    spreads = SPREAD.get(SPREADS.get(table, table), {}).get(dataset, {})
+def accuracy_rows(table: TableName, dataset: str, scale: float | None, records: Records) -> list[dict[str, Any]]:
+    """Ours and the paper's numbers, row by row; beside a miniature those of its original."""
+    of_paper = MINIATURES.get(str(table), table)
+    in_paper = "cifar10" if table in MINIATURES else dataset
+    expected = ACCURACY[MEANS.get(of_paper, of_paper)][in_paper]
+    spreads = SPREAD.get(SPREADS.get(of_paper, of_paper), {}).get(in_paper, {})
     recipes = table_rows(table, dataset)
     ours = {row: records.of(name, scale) if scale is not None else [] for row, name in recipes.items()}
     made = []
@@ -42,9 +48,9 @@ def accuracy_rows(table: int, dataset: str, scale: float | None, records: Record
             spread = spreads.get(row, [None])
             entry |= {
                 measure: _mean(ours[row], measure),
-                f"{measure}_paper": getattr(expected[row], measure),
+                f"{measure}_paper": getattr(expected.get(row), measure, None),
                 f"{measure}_difference": _difference(_mean(ours[row], measure), reference),
-                f"{measure}_difference_paper": getattr(expected[row], f"{measure}_difference"),
+                f"{measure}_difference_paper": getattr(expected.get(row), f"{measure}_difference", None),
                 f"{measure}_spread": _spread(ours[row], measure),
                 f"{measure}_spread_paper": spread[index] if index < len(spread) else None,
             }
@@ -52,7 +58,7 @@ def accuracy_rows(table: int, dataset: str, scale: float | None, records: Record
     return made
 
 
-def accuracy_sheet(table: int, dataset: str, scale: float | None, rows: list[dict[str, Any]]) -> Sheet:
+def accuracy_sheet(table: TableName, dataset: str, scale: float | None, rows: list[dict[str, Any]]) -> Sheet:
     """Accuracy, Diff to conv and max − min, each with the paper's beside it."""
     columns, keys = ["", "seeds"], []
     for name, measure in _measures(dataset):
@@ -62,7 +68,7 @@ def accuracy_sheet(table: int, dataset: str, scale: float | None, rows: list[dic
     return _sheet(table, dataset, scale, columns, keys, rows)
 
 
-def spread_sheet(table: int, dataset: str, scale: float | None, rows: list[dict[str, Any]]) -> Sheet:
+def spread_sheet(table: TableName, dataset: str, scale: float | None, rows: list[dict[str, Any]]) -> Sheet:
     """Max − min over seeds, with the paper's beside it."""
     columns, keys = ["", "seeds"], []
     for name, measure in _measures(dataset):
@@ -72,20 +78,27 @@ def spread_sheet(table: int, dataset: str, scale: float | None, rows: list[dict[
 
 
 def _sheet(
-    table: int, dataset: str, scale: float | None, columns: list[str], keys: list[str], rows: list[dict[str, Any]]
+    table: TableName, dataset: str, scale: float | None, columns: list[str], keys: list[str], rows: list[dict[str, Any]]
 ) -> Sheet:
-    runs = f"{SEEDS[table]} run{'s' * (SEEDS[table] > 1)}"
+    seeds = SEEDS[MINIATURES.get(str(table), table)]
+    runs = f"{seeds} run{'s' * (seeds > 1)}"
     at = "no records, only the paper's numbers" if scale is None else f"scale {scale:g}"
     cells = [[row["row"], number(len(row["seeds"]) or None, "d"), *[number(row[key]) for key in keys]] for row in rows]
     notes = (
         [f"Accuracy in percent. Paper: {runs} at scale 1. Ours: mean over the seeds, at {at}.", ROWS] if scale else []
     )
+    if table in MINIATURES:
+        return Sheet(
+            f"Table {MINIATURES[str(table)]} in miniature, {CAPTIONS[table]}: {at}", columns, cells, [*notes, CONTEXT]
+        )
     return Sheet(f"Table {table}, {dataset}, {CAPTIONS[table]}: {at}", columns, cells, notes)
 
 
 def _measures(dataset: str) -> list[tuple[str, str]]:
     """Top-5 for those datasets that the paper has it of."""
-    return [("top-1", "top1")] + ([("top-5", "top5")] if dataset != "cifar10" else [])
+    return [("top-1", "top1")] + (
+        [("top-5", "top5")] if not dataset.startswith("cifar10-") and dataset != "cifar10" else []
+    )
 
 
 def _mean(records: list[Record], measure: str) -> float | None:

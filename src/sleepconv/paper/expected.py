@@ -8,10 +8,10 @@ difference of the rounded accuracies.
 from dataclasses import dataclass
 from typing import Any
 
-from sleepconv.recipes.rows import SMALL_DATASETS
+from sleepconv.recipes.rows import SMALL_DATASETS, TableName
 
 MISSING = "-"
-SEEDS = dict.fromkeys((1, 4, 5, 6, 7, 8, 9), 5) | {2: 1, 13: 1}
+SEEDS: dict[TableName, int] = {1: 5, 2: 1, 4: 5, 5: 5, 6: 5, 7: 5, 8: 5, 9: 5, 13: 1}
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ def _rates(text: str) -> dict[str, dict[str, Rates]]:
 _PADDING_4 = _accuracies(_ACCURACY_PADDING_4)
 _TABLE_13 = {row: Accuracy(*values) for row, values in _parse(_IMAGENET).items()}
 
-ACCURACY: dict[int, dict[str, dict[str, Accuracy]]] = {
+ACCURACY: dict[TableName, dict[str, dict[str, Accuracy]]] = {
     1: _PADDING_4,
     2: {"imagenet": {row: a for row, a in _TABLE_13.items() if not row.startswith("first_convolutional")}},
     4: _accuracies(_ACCURACY_PADDING_0),
@@ -191,14 +191,14 @@ ACCURACY: dict[int, dict[str, dict[str, Accuracy]]] = {
 }
 """``ACCURACY[table][dataset][row]``."""
 
-SPREAD: dict[int, dict[str, dict[str, list[float | None]]]] = {
+SPREAD: dict[TableName, dict[str, dict[str, list[float | None]]]] = {
     7: _by_dataset(_SPREAD_PADDING_0, (1, 2, 2)),
     8: _by_dataset(_SPREAD_PADDING_4, (1, 2, 2)),
     9: _by_dataset(_SPREAD_PADDING_8, (1, 2, 2)),
 }
 """``SPREAD[table][dataset][row]``: max - min over 5 runs, of top-1 and (but for CIFAR-10) top-5."""
 
-RATES: dict[int, dict[str, dict[str, Rates]]] = {
+RATES: dict[TableName, dict[str, dict[str, Rates]]] = {
     10: _rates(_RATES_PADDING_0),
     11: _rates(_RATES_PADDING_4),
     12: _rates(_RATES_PADDING_8),

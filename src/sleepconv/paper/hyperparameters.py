@@ -6,17 +6,17 @@ from typing import Any
 from sleepconv.paper.expected import RATES
 from sleepconv.paper.rendering import Sheet, number
 from sleepconv.recipes import label, table_rows
-from sleepconv.recipes.rows import PADDING
+from sleepconv.recipes.rows import PADDING, TableName
 from sleepconv.sweep.search import Search
 
 
-def rate_scales(table: int, dataset: str, searches: Sequence[Search]) -> list[float]:
+def rate_scales(table: TableName, dataset: str, searches: Sequence[Search]) -> list[float]:
     """The scales at which a rate of this table was searched."""
     grids = {f"{name}_grid" for name in table_rows(table, dataset).values()}
     return sorted({search.scale for search in searches if search.grid in grids})
 
 
-def rate_rows(table: int, dataset: str, scale: float | None, searches: Sequence[Search]) -> list[dict[str, Any]]:
+def rate_rows(table: TableName, dataset: str, scale: float | None, searches: Sequence[Search]) -> list[dict[str, Any]]:
     """Ours and the paper's rates, row by row; of two searches of one grid the first counts."""
     found: dict[str, Search] = {}
     for search in searches:
@@ -40,7 +40,7 @@ def rate_rows(table: int, dataset: str, scale: float | None, searches: Sequence[
     return made
 
 
-def rate_sheet(table: int, dataset: str, scale: float | None, rows: list[dict[str, Any]]) -> Sheet:
+def rate_sheet(table: TableName, dataset: str, scale: float | None, rows: list[dict[str, Any]]) -> Sheet:
     """Learning rate and weight decay, with the paper's beside them."""
     at = "no grid searches, only the paper's numbers" if scale is None else f"scale {scale:g}"
     keys = ("learning_rate", "learning_rate_paper", "weight_decay", "weight_decay_paper")

@@ -14,6 +14,7 @@ from sleepconv.paper.hyperparameters import rate_rows, rate_scales, rate_sheet
 from sleepconv.paper.rendering import Sheet
 from sleepconv.recipes import datasets_of, table_rows
 from sleepconv.recipes.records import read_records
+from sleepconv.recipes.rows import TableName
 from sleepconv.sweep.search import find_searches
 
 FORMATS = ("text", "markdown", "latex", "csv")
@@ -24,7 +25,7 @@ Paths = Sequence[str | os.PathLike[str]]
 class Block:
     """A table's part on one dataset, at one scale (None: only the paper's numbers)."""
 
-    table: int
+    table: TableName
     dataset: str
     scale: float | None
     rows: list[dict[str, Any]]
@@ -40,12 +41,12 @@ class Block:
 
 
 def blocks(
-    table: int, paths: Paths, *, dataset: str | None = None, scale: float | None = None
+    table: TableName, paths: Paths, *, dataset: str | None = None, scale: float | None = None
 ) -> tuple[list[Block], list[str]]:
     """A table of the paper, filled with the records in some folders.
 
     Args:
-        table: its number in the paper.
+        table: its number in the paper, or the name of a miniature.
         paths: folders of runs.
         dataset: only this one; by default all that the table has.
         scale: only this one; by default every scale that there are records of, each on its own.
@@ -71,14 +72,14 @@ def check_scale(scale: float | None) -> None:
         raise ValueError(f"scale is a fraction of the epochs, above 0, not {scale}")
 
 
-def _result_blocks(table: int, dataset: str, paths: Paths, scale: float | None) -> tuple[list[Block], list[str]]:
+def _result_blocks(table: TableName, dataset: str, paths: Paths, scale: float | None) -> tuple[list[Block], list[str]]:
     names = table_rows(table, dataset).values()
     records = read_records(paths, names)
     scales: list[float | None] = [scale] if scale is not None else [*records.scales(names)] or [None]
     return [Block(table, dataset, s, accuracy_rows(table, dataset, s, records)) for s in scales], records.left_out
 
 
-def _rate_blocks(table: int, dataset: str, paths: Paths, scale: float | None) -> tuple[list[Block], list[str]]:
+def _rate_blocks(table: TableName, dataset: str, paths: Paths, scale: float | None) -> tuple[list[Block], list[str]]:
     searches, left_out = find_searches(paths)
     scales: list[float | None] = [scale] if scale is not None else [*rate_scales(table, dataset, searches)] or [None]
     return [Block(table, dataset, s, rate_rows(table, dataset, s, searches)) for s in scales], left_out

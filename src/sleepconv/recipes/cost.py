@@ -11,6 +11,7 @@ from sleepconv.training import Run, keep_freed_memory
 # Multiply-adds of one image's forward pass, training images and test images.
 WORK = {
     "cifar10": (40.8e6, 50_000, 10_000),
+    "cifar10-16x16": (3.1e6, 50_000, 10_000),
     "cifar100": (40.8e6, 50_000, 10_000),
     "tiny-imagenet": (91.8e6, 100_000, 10_000),
     "imagenet": (483.1e6, 1_281_167, 50_000),

@@ -1,12 +1,12 @@
 """Which recipes are the rows of a table."""
 
+TableName = int | str
 SMALL_DATASETS = ("cifar10", "cifar100", "tiny-imagenet")
-PADDING = {1: 4, 4: 0, 5: 4, 6: 8, 7: 0, 8: 4, 9: 8, 10: 0, 11: 4, 12: 8}
-MINIATURES = {"miniature": 1, "miniature-padding0": 4}
+PADDING: dict[TableName, int] = {1: 4, 4: 0, 5: 4, 6: 8, 7: 0, 8: 4, 9: 8, 10: 0, 11: 4, 12: 8}
+MINIATURES: dict[str, int] = {"miniature": 1, "miniature-padding0": 4}
 """Tables of our own, each with the paper's table that it repeats at a smaller size."""
 
-TABLES: tuple["TableName", ...] = (1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, *MINIATURES)
-TableName = int | str
+TABLES: tuple[TableName, ...] = (1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, *MINIATURES)
 
 LABELS = {
     "convolutional": "conv",

@@ -1,13 +1,13 @@
 """What a sweep has to run: the rows of a table, the points of a grid search, or single recipes, each with its seeds."""
 
 import os
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from sleepconv.recipes import GRIDS, RECIPES, TABLES, datasets_of, recipe, table_rows
 from sleepconv.recipes.registry import nearest
+from sleepconv.recipes.rows import TableName
 from sleepconv.training import Run, RunFolder, run_path
 
 HYPERPARAMETER_TABLES = (10, 11, 12)
@@ -50,16 +50,17 @@ def names_in(name: str, dataset: str | None = None) -> list[str]:
     >>> names_in("table10", "cifar10")[0]
     'cifar10_padding0_convolutional_grid'
     """
-    known = [*(f"table{table}" for table in TABLES), *RECIPES, *GRIDS]
+    tables: dict[str, TableName] = {t if isinstance(t, str) else f"table{t}": t for t in TABLES}
+    known = [*tables, *RECIPES, *GRIDS]
     if name not in known:
         near = nearest(name, known)
         hint = f"did you mean {near!r}?" if near else "give table1, a recipe of `sleepconv list`, or RECIPE_grid"
         if name == "table3":
             hint = "its networks are those of table2, and `sleepconv brain score` fits them to recordings"
         raise ValueError(f"there is nothing to sweep called {name!r}; {hint}")
-    if not (found := re.fullmatch(r"table(\d+)", name)):
+    if name not in tables:
         return [_on(name, dataset)]
-    table = int(found[1])
+    table = tables[name]
     recipes = [
         each
         for one in (datasets_of(table) if dataset is None else [dataset])

@@ -43,7 +43,7 @@ class Run:
         connectivity: convolutional, local, or local after a convolutional first layer.
         start: local neurons start with weights of their own, "independent" as the paper's, or with "shared" ones, those
             of a convolution.
-        learning_rate: of the optimizer, at the start. With SGD it is that of a convolution with one filter per grid; see
+        learning_rate: of the optimizer, at the start. SGD's is that of a convolution with one filter per grid, as in
             `sleepconv.optim.scaled_groups`.
         weight_decay: of the optimizer.
         optimizer: adamw, the paper's, or sgd.
