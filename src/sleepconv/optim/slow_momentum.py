@@ -18,8 +18,8 @@ class SlowMomentum:
 
     Here :math:`\bar w` are the weights that a sleep has just shared and a those after the sleep before. A sleeping
     network is local SGD with neurons as workers: averaging removes most of what each of N neurons learned by itself, so
-    the common step is short. The slow momentum of Wang et al. (2020, "SlowMo") makes it 1/(1 − β) times as long where successive
-    steps agree. The paper has none: β = 0 and η = 1.
+    the common step is short. Slow momentum (Wang et al., 2020, "SlowMo") makes it 1/(1 − β) times as long where
+    successive steps agree. The paper has none: β = 0 and η = 1.
 
     Args:
         sleep: whose sleeps are continued; build it before training, from the weights at which training starts.
@@ -27,7 +27,7 @@ class SlowMomentum:
         rate: η, above 0.
 
     >>> import sleepconv
-    >>> model = sleepconv.to_locally_connected(nn.Conv2d(1, 1, 3), torch.randn(1, 1, 9, 9), copy_weights=True)
+    >>> model = sleepconv.to_locally_connected(torch.nn.Conv2d(1, 1, 3), torch.randn(1, 1, 9, 9), copy_weights=True)
     >>> start, sleep = model.weight.detach().clone(), Sleep(model, every=10)
     >>> outer = SlowMomentum(sleep, momentum=0.5)
     >>> for _ in range(2):
