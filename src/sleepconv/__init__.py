@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sleepconv import data, functional, kernels, models, nn, recipes, simulation, sleep, testing, training
+    from sleepconv import data, functional, kernels, models, nn, optim, recipes, simulation, sleep, testing, training
     from sleepconv.nn import (
         NothingConvertedWarning,
         PerPatchLinear,
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # Where each name lives, if it is not a module itself. Names are imported when they are first used: PyTorch takes
 # seconds to import, and `sleepconv --help` should not.
 _HOMES = {
-    **dict.fromkeys(["data", "functional", "kernels", "models", "nn"]),
+    **dict.fromkeys(["data", "functional", "kernels", "models", "nn", "optim"]),
     **dict.fromkeys(["recipes", "simulation", "sleep", "testing", "training"]),
     **dict.fromkeys(
         ["NothingConvertedWarning", "PerPatchLinear", "to_convolutional", "to_locally_connected", "to_per_patch"], "nn"
@@ -38,6 +38,7 @@ __all__ = [
     "kernels",
     "models",
     "nn",
+    "optim",
     "recipes",
     "simulation",
     "sleep",

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from sleepconv.cli import main
-from sleepconv.models import resnet18, resnet20
+from sleepconv.models import resnet8, resnet18, resnet20
 from sleepconv.paper.listing import as_text, overview
 from sleepconv.recipes import RECIPES, recipe
 from sleepconv.recipes.cost import WORK, seconds_per_epoch
@@ -64,7 +64,12 @@ def test_repetitions_cost_that_many_times_the_images():
 
 @pytest.mark.parametrize(
     ("dataset", "network", "size"),
-    [("cifar10", resnet20(), 32), ("tiny-imagenet", resnet20(200), 48), ("imagenet", resnet18(), 224)],
+    [
+        ("cifar10", resnet20(), 32),
+        ("cifar10-16x16", resnet8(), 16),
+        ("tiny-imagenet", resnet20(200), 48),
+        ("imagenet", resnet18(), 224),
+    ],
 )
 def test_the_arithmetic_behind_estimates_is_that_of_the_networks(dataset, network, size):
     counts = []
@@ -81,4 +86,4 @@ def test_the_command_measures_this_machine(capsys, tmp_path):
     assert {entry["dataset"] for entry in entries} == {"cifar10"}
     assert all(entry["estimate"]["seconds"] > 0 for entry in entries)
     assert main(["list", "--dataset", "cifer10"]) == 1
-    assert "there are cifar10, cifar100, imagenet, tiny-imagenet" in capsys.readouterr().err
+    assert "there are cifar10, cifar10-16x16, cifar100, imagenet, tiny-imagenet" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from sleepconv.training.parallel import Place
 
 FILES = {
     "cifar10": "small_cifar10",
+    "cifar10-16x16": "small_cifar10",
     "cifar100": "small_cifar100",
     "tiny-imagenet": "small_tiny_imagenet",
     "imagenet": "small_imagenet",

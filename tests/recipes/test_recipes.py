@@ -4,6 +4,7 @@ import pytest
 
 from sleepconv.paper.expected import ACCURACY, RATES
 from sleepconv.recipes import RECIPES, about, datasets_of, label, recipe, table_rows
+from sleepconv.recipes.rows import MINIATURES
 
 RESULTS = [(table, dataset) for table in ACCURACY for dataset in datasets_of(table)]
 
@@ -53,9 +54,18 @@ def test_a_row_differs_from_the_plain_network_as_its_name_says(name):
     assert run.repetitions == (int(found[1]) if found else 1)
     found = re.search(r"_padding(\d)", name)
     if run.dataset != "imagenet":
-        assert run.padding == (int(found[1]) if found else 4)
+        assert run.padding == (int(found[1]) if found else 4) // (2 if name.startswith("miniature") else 1)
     first = "local_after_first" if "first_convolutional" in name else "local"
     assert run.connectivity == ("convolutional" if name.endswith("_convolutional") else first)
+
+
+@pytest.mark.parametrize("table", MINIATURES)
+def test_a_miniature_differs_from_its_original_in_network_size_and_padding_alone(table):
+    originals = table_rows(MINIATURES[table], "cifar10")
+    for row, name in table_rows(table, "cifar10-16x16").items():
+        original = recipe(originals[row])
+        small = original.changed(name=name, dataset="cifar10-16x16", network="resnet8", padding=original.padding // 2)
+        assert recipe(name) == small
 
 
 def test_the_three_panels_of_figure_6_differ_in_nothing_but_the_rate():

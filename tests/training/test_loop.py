@@ -11,6 +11,7 @@ from sleepconv.data import Batches, CorruptImageError, Task, TensorSource, load_
 from sleepconv.testing import assert_convolutional
 from sleepconv.training import DivergedError, Run, RunFolder, TrainingInterrupted, evaluate, train
 from sleepconv.training.folder import METRICS
+from sleepconv.training.learner import Learner
 
 THOROUGH = {"learning_rate": 1e-2, "batch_size": 64, "padding": 0}
 
@@ -93,6 +94,56 @@ def test_a_run_that_stops_anywhere_ends_with_the_same_bits(tmp_path: Path, small
             train(small, folder, quiet=True, max_steps=stop)
         train(small, folder, quiet=True)
         assert_same_end(tmp_path / "whole", folder)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"optimizer": "sgd", "learning_rate": 0.1, "slow_momentum": 0.5, "share_moments": True},
+        {"sleep_every": 1, "share_gradients": True, "start": "shared", "warm_up": 4, "rest_learning_rate": 1e-2},
+        {"restart_each_epoch": True, "momentum": 0.95, "statistics": "reestimated", "slow_momentum": 0.5},
+    ],
+)
+def test_a_run_with_another_optimizer_ends_with_the_same_bits_too(tmp_path: Path, small: Run, assert_same_end, changes):
+    run = small.changed(**changes)
+    train(run, tmp_path / "whole", quiet=True)
+    for stop in (2, 4, None):
+        train(run, tmp_path / "stopped", quiet=True, max_steps=stop)
+    assert_same_end(tmp_path / "whole", tmp_path / "stopped")
+
+
+def test_the_rate_rises_over_the_warm_up_and_the_rest_has_its_own(tmp_path: Path, small: Run, monkeypatch):
+    rates: list[list[float]] = []
+    learn = Learner.learn
+
+    def watched(self, *arguments):
+        answer = learn(self, *arguments)
+        rates.append([group["lr"] for group in self.optimizer.param_groups[-2:]])
+        return answer
+
+    monkeypatch.setattr(Learner, "learn", watched)
+    train(small.changed(warm_up=2, rest_learning_rate=1e-2, epochs=4), tmp_path, quiet=True)
+    expected = [0.5, 1, 1] + [1] * 3 + [1 / 4] * 3 + [1 / 16] * 3
+    assert rates == [[pytest.approx(3e-3 * part), pytest.approx(1e-2 * part)] for part in expected]
+
+
+def test_sleep_can_be_counted_from_each_epochs_first_step(tmp_path: Path, small: Run):
+    train(small.changed(sleep_every=100, restart_each_epoch=True), tmp_path, quiet=True)  # an epoch has 3 steps
+    asleep = [report["step"] for report in RunFolder(tmp_path).metrics("snr") if report["when"] == "asleep"]
+    assert asleep == [1, 4, 7]
+    assert RunFolder(tmp_path).summary()["steps_since_sleep"] == 2
+
+
+def test_reestimated_statistics_are_those_of_training_images_and_the_running_ones_are_recorded_too(
+    tmp_path: Path, small: Run
+):
+    both = [train(small.changed(statistics=s), tmp_path / s, quiet=True) for s in ("running", "reestimated")]
+    evaluations = RunFolder(tmp_path / "reestimated").metrics("evaluation")
+    assert {report["statistics"] for report in evaluations} == {"reestimated"}
+    assert evaluations[-1]["running"]["loss"] == both[0]["loss"] != both[1]["loss"]
+    assert [summary["statistics"] for summary in both] == ["running", "reestimated"]
+    first, second = (RunFolder(tmp_path / s).load_model().state_dict() for s in ("running", "reestimated"))
+    assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_what_was_reported_after_the_checkpoint_is_not_reported_twice(tmp_path: Path, small: Run, assert_same_end):

@@ -64,6 +64,13 @@ def test_a_misspelt_field_suggests_the_nearest(small: Run):
         ("scale", float("nan")),
         ("scale", float("inf")),
         ("weight_decay", -1.0),
+        ("rest_learning_rate", 0.0),
+        ("momentum", 1.0),
+        ("momentum", -0.1),
+        ("slow_momentum", 1.0),
+        ("warm_up", -1),
+        ("optimizer", "adam"),
+        ("statistics", "none"),
         ("epochs", 0),
         ("padding", -1),
         ("batch_size", 0),
@@ -84,6 +91,10 @@ def test_impossible_values_are_refused(small: Run, field: str, value):
     [
         ("tuning", "abc"),
         ("tuning", 1),
+        ("share_gradients", 1),
+        ("restart_each_epoch", "yes"),
+        ("momentum", None),
+        ("warm_up", 0.5),
         ("epochs", 2.5),
         ("epochs", True),
         ("seed", 1.5),
@@ -97,13 +108,32 @@ def test_impossible_values_are_refused(small: Run, field: str, value):
     ],
 )
 def test_a_value_of_another_type_is_refused_rather_than_interpreted(small: Run, field: str, value):
-    with pytest.raises(TypeError, match=f"^{field} is"):
+    with pytest.raises(TypeError, match=f"^(`{field}` must be|{field} is)"):
         small.changed(**{field: value})
 
 
 def test_a_convolutional_network_does_not_sleep(small: Run):
     with pytest.raises(ValueError, match="shares already"):
         small.changed(connectivity="convolutional")
+
+
+@pytest.mark.parametrize("field", ["share_gradients", "share_moments", "restart_each_epoch", "slow_momentum"])
+def test_what_happens_in_sleep_needs_a_network_that_sleeps(small: Run, field: str):
+    with pytest.raises(ValueError, match=f"`{field}` needs a network that sleeps"):
+        small.changed(sleep_every=None, **{field: 0.5 if field == "slow_momentum" else True})
+
+
+def test_gradients_are_shared_only_with_a_sleep_after_every_step(small: Run):
+    assert small.changed(sleep_every=1, share_gradients=True).share_gradients
+    with pytest.raises(ValueError, match="`share_gradients` needs sleep_every=1, got 3"):
+        small.changed(share_gradients=True)
+
+
+def test_records_written_before_a_run_chose_its_optimizer_are_the_papers(small: Run):
+    old = json.loads(small.as_json())
+    for name in ("optimizer", "momentum", "warm_up", "rest_learning_rate", "share_gradients", "statistics"):
+        del old[name]
+    assert Run.from_json(json.dumps(old)) == small
 
 
 def test_runs_are_found_below_a_folder_in_order(tmp_path, small: Run):

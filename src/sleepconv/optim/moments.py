@@ -26,7 +26,7 @@ def share_moments(optimizer: Optimizer, sleep: Sleep) -> RemovableHandle:
     Returns:
         a handle whose ``remove()`` ends it.
 
-    >>> import sleepconv
+    >>> import sleepconv, torch
     >>> model = sleepconv.to_locally_connected(torch.nn.Conv2d(1, 4, 3), torch.randn(1, 1, 9, 9))
     >>> optimizer, sleep = torch.optim.AdamW(model.parameters()), Sleep(model, every=1)
     >>> handles = share_moments(optimizer, sleep), sleep.attach(optimizer)

@@ -144,7 +144,9 @@ class Learner:
 
     def _rest(self) -> list[dict[str, Any]]:
         """Sleep if it is time; measure before and after if that is due."""
-        due = bool(self.layers) and self.step % self.snr_interval == 0
+        # Sleeps that are counted from each epoch's start begin with its first step.
+        counted = (self.step - 1) % self.steps_per_epoch if self.run.restart_each_epoch else self.step
+        due = bool(self.layers) and counted % self.snr_interval == 0
         reports = [self._snr("awake")] if due else []
         if self.sleep is not None:
             start = time.perf_counter()

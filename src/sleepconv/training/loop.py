@@ -260,7 +260,7 @@ class _Training:
         final = evaluations[-1]
         return {
             "set": "validation" if self.run.tuning else "test",
-            **{name: final[name] for name in ("top1", "top5", "loss", "images", "steps_since_sleep")},
+            **{name: final[name] for name in ("top1", "top5", "loss", "images", "statistics", "steps_since_sleep")},
             "best_top1": max(report["top1"] for report in evaluations),
             "epochs": self.run.scaled_epochs,
             "steps": self.steps,
