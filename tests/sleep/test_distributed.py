@@ -62,8 +62,8 @@ def spread(model, mode):
     return model
 
 
-def trained(mode, rank=0, **options):
-    """Weights and moments after a few steps on this process's part of each batch."""
+def trained(mode, rank=0, at_the_end=False, **options):
+    """Weights and moments after a few steps on this process's part of each batch, and perhaps a sleep at the end."""
     network = local_network()
     model = spread(network, mode)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
@@ -77,9 +77,11 @@ def trained(mode, rank=0, **options):
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(x), y).backward()
         optimizer.step()
-    if options.get("before_evaluation"):
+    if at_the_end:
         with torch.inference_mode():
-            model.eval()(images[0])
+            model.eval()(images[0])  # FSDP2 may keep gathered copies of the weights
+            sleep.sleep_if_awake()
+            model(images[0])
         assert sleep.steps_since_sleep == 0
         reshard_(model)
     weights = {name: whole(p) for name, p in network.named_parameters()}
@@ -142,13 +144,13 @@ def dealt_out_within_replicas():
 RUNS = {
     "ddp": (REPLICAS, {}),
     "fsdp": (SHARDS, {}),
-    "ddp-moments": (REPLICAS, {"share_moments": True, "before_evaluation": True}),
-    "fsdp-moments": (SHARDS, {"share_moments": True, "before_evaluation": True}),
+    "ddp-moments": (REPLICAS, {"share_moments": True, "at_the_end": True}),
+    "fsdp-moments": (SHARDS, {"share_moments": True, "at_the_end": True}),
     "ddp-rule": (REPLICAS, {"rule": Noisy()}),
     "fsdp-rule": (SHARDS, {"rule": Noisy()}),
     "fsdp-border": (SHARDS, {"rule": Instant(border="interior"), "share_moments": True}),
     "ddp-layers": (REPLICAS, {"rule": LAYER_BY_LAYER}),
-    "fsdp-layers": (SHARDS, {"rule": LAYER_BY_LAYER, "before_evaluation": True}),
+    "fsdp-layers": (SHARDS, {"rule": LAYER_BY_LAYER, "at_the_end": True}),
 }
 
 

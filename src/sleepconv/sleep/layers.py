@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
+import torch
 from torch import Tensor, nn
 
 from sleepconv.functional.grids import lateral_grids, leave_border_alone
@@ -13,8 +14,15 @@ Border = Literal["all", "interior"]
 GEOMETRY = ("output_size", "kernel_size", "stride", "dilation")
 
 
+class _HasWeightAndGrids(type(Protocol)):  # type: ignore[misc]
+    """Look attributes up as everyone does: ``runtime_checkable`` does not see parameters from Python 3.12 on."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return hasattr(instance, "grids") and hasattr(instance, "weight")
+
+
 @runtime_checkable
-class SleepingLayer(Protocol):
+class SleepingLayer(Protocol, metaclass=_HasWeightAndGrids):
     """A layer whose neurons share in their sleep: one filter per position, and the grid of each position.
 
     >>> from sleepconv.nn import LocallyConnected2d, PerPatchLinear
@@ -55,6 +63,23 @@ def sleeping_layers(
     if not chosen:
         raise ValueError(f"include and exclude leave no layer to sleep; the model has {', '.join(found)}")
     return chosen
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The model inside of ``DistributedDataParallel`` and ``torch.compile``.
+
+    >>> model = nn.Linear(1, 1)
+    >>> unwrapped(torch.compile(model)) is unwrapped(model) is model
+    True
+    """
+    inside: Any = model
+    while True:
+        if isinstance(inside, nn.parallel.DistributedDataParallel):
+            inside = inside.module
+        elif hasattr(inside, "_orig_mod"):
+            inside = inside._orig_mod
+        else:
+            return inside
 
 
 def sharing_grids(layer: Any, border: Border = "all", period: int | None = None) -> Tensor:

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from sleepconv.sleep.evaluation import unwrapped
+from sleepconv.sleep.layers import unwrapped
 from sleepconv.sleep.sleep import Sleep
 
 
