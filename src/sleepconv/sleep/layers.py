@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
-import torch
 from torch import Tensor, nn
 
 from sleepconv.functional.grids import lateral_grids, leave_border_alone
@@ -69,7 +68,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
     """The model inside of ``DistributedDataParallel`` and ``torch.compile``.
 
     >>> model = nn.Linear(1, 1)
-    >>> unwrapped(torch.compile(model)) is unwrapped(model) is model
+    >>> unwrapped(model) is model
     True
     """
     inside: Any = model
@@ -93,8 +92,9 @@ def sharing_grids(layer: Any, border: Border = "all", period: int | None = None)
     ([0, 1, 0, 1, 0, 1], [2, 1, 0, 1, 0, 3])
     """
     grids = layer.grids if period is None else _grids_of_period(layer, period)
-    interior = getattr(layer, "interior", None)
-    return grids if border == "all" or interior is None else leave_border_alone(grids, interior)
+    if border == "all" or not hasattr(layer, "interior"):
+        return grids
+    return leave_border_alone(grids, layer.interior)
 
 
 def _grids_of_period(layer: Any, period: int) -> Tensor:

@@ -20,9 +20,9 @@ STATE = ("steps", "count", "last_sleep")
 class Sleep:
     """Let a model sleep every so many optimizer steps: its locally connected layers then share their weights.
 
-    One line in a training loop, ``Sleep(model, every=10).attach(optimizer)``, or call ``step()`` yourself; call
-    ``sleep_if_awake()`` before an evaluation to evaluate a network that has slept. Steps are counted over the whole run,
-    those that a ``GradScaler`` skips are not, and the layers are looked for afresh at each sleep.
+    One line in a training loop, ``Sleep(model, every=10).attach(optimizer)``, or call ``step()`` yourself. Call
+    ``sleep_if_awake()`` before an evaluation. Steps are counted over the whole run, those that a ``GradScaler`` skips
+    are not, and the layers are looked for afresh at each sleep.
 
     On several processes all must sleep at the same steps. Build it after ``fully_shard`` (FSDP2), or of the DDP model
     (whose first process's weights then count after a rule with random patterns).
@@ -246,8 +246,8 @@ def _check_not_asleep_already(layers: Mapping[str, Any], optimizer: Optimizer) -
             if both:
                 raise RuntimeError(
                     f"another Sleep is attached to this optimizer and lets {', '.join(map(repr, both))} sleep already; "
-                    "end it first, by its detach() or by remove() of the handle that its attach() returned, or include= "
-                    "other layers. If neither was kept, build the optimizer again"
+                    "end it first, by its detach() or by remove() of the handle that its attach() returned, or "
+                    "include= other layers. If neither was kept, build the optimizer again"
                 )
 
 
