@@ -12,7 +12,7 @@ task = load_task("digits")
 network = nn.Sequential(nn.Conv2d(1, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 10 * 22, 10))
 model = to_locally_connected(network, torch.zeros(1, *task.input_size))
 optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
-sleep = Sleep(model, every=10, before_evaluation=True, statistics=True)
+sleep = Sleep(model, every=10, statistics=True)
 sleep.attach(optimizer)
 
 batches = Batches(task.train, batch_size=64)
@@ -22,6 +22,7 @@ for epoch in range(5):
         nn.functional.cross_entropy(model(images), labels).backward()
         optimizer.step()
 
+sleep.sleep_if_awake()
 images, labels = Batches(task.evaluation, batch_size=len(task.evaluation), shuffle=False).batch(0, 0)
 with torch.no_grad():
     accuracy = (model.eval()(images).argmax(1) == labels).float().mean()

@@ -24,7 +24,7 @@ shared, own = (sum(p.numel() for p in network.parameters()) for network in (tran
 print(f"{shared:,} weights; {own:,} when every patch has its own")
 
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-sleep = Sleep(model, every=5, before_evaluation=True)
+sleep = Sleep(model, every=5)
 sleep.attach(optimizer)
 batches = Batches(task.train, batch_size=64)
 for epoch in range(6):
@@ -33,6 +33,7 @@ for epoch in range(6):
         nn.functional.cross_entropy(model(coloured_square(images)), labels).backward()
         optimizer.step()
 
+sleep.sleep_if_awake()
 images, labels = Batches(task.evaluation, batch_size=len(task.evaluation), shuffle=False).batch(0, 0)
 with torch.no_grad():
     accuracy = (model.eval()(coloured_square(images)).argmax(1) == labels).float().mean()

@@ -1,5 +1,7 @@
 """The checks that users can call."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -74,12 +76,22 @@ def test_the_error_names_the_neurons_that_disagree():
         assert_convolutional(layer)
 
 
-def test_filters_that_are_not_numbers_do_not_pass():
-    layer = Instant()(LocallyConnected1d(1, 2, 3, input_size=12))
-    layer.weight.data[0] = float("nan")
-    with pytest.raises(AssertionError):
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("neurons", [slice(None), 0, 5], ids=["all", "border", "interior"])
+def test_filters_that_are_not_finite_do_not_pass(number, neurons):
+    layer = Instant()(LocallyConnected1d(1, 2, 3, input_size=12, padding=1))
+    layer.weight.data[neurons] = number
+    with pytest.raises(AssertionError, match="weight of layer '' contains NaN or infinity"):
         assert_convolutional(layer)
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match="contain NaN or infinity"):
+        assert_grid_equivariant(layer)
+
+
+def test_responses_that_overflow_do_not_pass():
+    layer = LocallyConnected1d(1, 2, 3, input_size=12)
+    layer.weight.data.fill_(3e38)
+    assert_convolutional(layer)
+    with pytest.raises(AssertionError, match="responses of this layer contain NaN or infinity"):
         assert_grid_equivariant(layer)
 
 

@@ -1,6 +1,7 @@
 """Checks that users can call: is a network convolutional after its sleep?"""
 
 from collections.abc import Iterator, Sequence
+from math import isfinite
 from typing import Any
 
 import torch
@@ -20,6 +21,8 @@ def assert_convolutional(
 ) -> None:
     """Raise an AssertionError unless, in every locally connected layer, the filters of each grid agree.
 
+    Weights that contain NaN or infinity do not pass.
+
     Args:
         model: a model or a layer.
         tolerance: how far two filters of a grid may differ, relative to the largest weight of the layer.
@@ -33,6 +36,8 @@ def assert_convolutional(
     for name, layer in sleeping_layers(model).items():
         weight, grids = whole_weight(layer), sharing_grids(layer, border, period)
         scale = float(weight.abs().amax())
+        if not isfinite(scale):
+            raise AssertionError(f"the weight of layer {name!r} contains NaN or infinity")
         grid, neuron, difference = max(_differences(weight, grids), key=lambda found: found[2])
         if not difference <= tolerance * scale:
             raise AssertionError(
@@ -52,7 +57,7 @@ def assert_grid_equivariant(
 
     for all neurons i and i + s / stride whose windows do not touch the padding. After sleep this holds for shifts s by
     the grids' spacing × stride (3 pixels for a 3×3 layer); for a convolution by any multiple of the stride. The input
-    is random, of a fixed seed.
+    is random, of a fixed seed. Weights or responses that contain NaN or infinity do not pass.
 
     Args:
         layer: a locally connected layer.
@@ -70,10 +75,14 @@ def assert_grid_equivariant(
     if not isinstance(layer, LocallyConnected):
         raise TypeError(f"expected a locally connected layer, such as LocallyConnected2d, not a {type(layer).__name__}")
     chosen = _spacing_shifts(layer) if shifts is None else _as_shifts(shifts, layer.axes)
+    if not all(bool(parameter.isfinite().all()) for parameter in layer.parameters()):
+        raise AssertionError("the weights of this layer contain NaN or infinity")
     for shift in chosen:
         moved = _neurons_moved(layer, shift)
         before, after = _overlapping_responses(layer, shift, moved)
         scale, error = float(before.abs().amax()), (before - after).abs()
+        if not isfinite(scale):
+            raise AssertionError(f"the responses of this layer contain NaN or infinity, of {before.dtype}")
         if not float(error.amax()) <= tolerance * scale:
             raise AssertionError(_how_it_fails(layer, shift, moved, error, scale, tolerance))
 

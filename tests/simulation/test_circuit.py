@@ -1,3 +1,6 @@
+import dataclasses
+import math
+
 import pytest
 import torch
 from scipy.integrate import solve_ivp
@@ -121,5 +124,36 @@ def test_without_inhibition_each_neuron_follows_its_own_drive():
 def test_steps_too_long_for_the_inhibition_are_refused_with_the_longest_that_works():
     with pytest.raises(ValueError, match=r"between 0 and 0\.594"):
         CircuitConstants(inhibition=100.0)
-    with pytest.raises(ValueError, match="shorter than a step"):
-        CircuitConstants(presentation_ms=0.1)
+    for name, value in [("inhibition", -1.0), ("tau_ms", 0.0), ("momentum", 1.0), ("step_ms", 0.0)]:
+        with pytest.raises(ValueError, match=f"`{name}` must be .* got {value}"):
+            CircuitConstants(**{name: value})
+
+
+@pytest.mark.parametrize("milliseconds", [0.0, 0.1, -150.0, 1e6, 1e308])
+def test_presentations_of_less_than_a_step_or_absurdly_many_are_refused(milliseconds):
+    with pytest.raises(ValueError, match="`presentation_ms` must be between one and 100,000 steps of 1.0 ms, got"):
+        CircuitConstants(presentation_ms=milliseconds)
+
+
+@pytest.mark.parametrize("step_ms", [5e-324, 1e-9])
+def test_steps_so_short_that_a_presentation_does_not_end_are_refused(step_ms):
+    with pytest.raises(ValueError, match="between one and 100,000 steps"):
+        CircuitConstants(step_ms=step_ms)
+
+
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(CircuitConstants)])
+@pytest.mark.parametrize("value", [math.nan, math.inf, "10", None, torch.ones(2)], ids=str)
+def test_every_constant_is_one_finite_number(name, value):
+    with pytest.raises(ValueError, match=f"`{name}` must be a finite number, got"):
+        CircuitConstants(**{name: value})
+
+
+@pytest.mark.parametrize("shape", [(5,), (3, 5), (3, 1)])
+def test_neurons_that_are_inhibited_differently_settle_where_the_simulated_circuit_does(shape):
+    drive, inhibition = 1 + torch.randn(3, 5, dtype=torch.float64), 4 * torch.rand(shape)
+    rates, inhibitory, fraction = torch.full_like(drive, 0.5), torch.zeros(3, 1, dtype=torch.float64), 1 / 30
+    for _ in range(1500):
+        excite = -rates + drive - inhibition * inhibitory + 0.5
+        inhibit = -inhibitory + rates.mean(dim=-1, keepdim=True) - 0.5
+        rates, inhibitory = rates + fraction * excite, inhibitory + fraction * inhibit
+    torch.testing.assert_close(rate_fixed_point(drive, inhibition=inhibition, bias=0.5), rates, rtol=0, atol=1e-9)

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from sleepconv import Sleep, to_locally_connected
-from sleepconv.functional import share_weights_, weight_snr
+from sleepconv.functional import lateral_grids, share_weights_, weight_snr
 from sleepconv.nn import LocallyConnected1d, PerPatchLinear
 from sleepconv.sleep import Circuit, Hebbian, Instant
 from sleepconv.testing import assert_convolutional, assert_grid_equivariant
@@ -61,9 +61,18 @@ def test_grids_may_lie_on_another_device_than_the_weights(on_another_device):
     layer = LocallyConnected1d(2, 3, 3, input_size=9)
     expected = share_weights_(layer.weight.detach().clone(), layer.grids)
     with on_another_device(layer), torch.device("privateuseone"):
-        assert layer.grids.device != layer.weight.device
-        before = weight_snr(layer.weight, layer.grids)
-        Instant()(layer)
-        assert_grid_equivariant(layer)
-        assert weight_snr(layer.weight, layer.grids) > before
+        grids = lateral_grids(layer.output_size, 3)
+        assert grids.device != layer.weight.device
+        before = weight_snr(layer.weight, grids)
+        share_weights_(layer.weight, grids)
+        assert weight_snr(layer.weight, grids) > before
     assert torch.equal(layer.weight, expected)
+
+
+def test_a_layers_grids_lie_on_the_cpu_whatever_the_default_device_is(on_another_device):
+    layer = LocallyConnected1d(2, 3, 3, input_size=9)
+    with on_another_device(layer) as there, torch.device("privateuseone"):
+        assert layer.grids.device == there.grids.device == torch.device("cpu")
+        assert_grid_equivariant(Instant()(layer))
+    with torch.device("meta"):
+        assert_convolutional(LocallyConnected1d.from_conv1d(nn.Conv1d(2, 3, 3, device="cpu"), 9))

@@ -10,6 +10,7 @@ from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from sleepconv import Sleep, to_locally_connected
+from sleepconv.optim import SlowMomentum, share_gradients, share_moments
 from sleepconv.sleep import Hebbian, Instant
 from sleepconv.sleep.distributed import reshard_, share_
 from sleepconv.testing import assert_convolutional
@@ -62,13 +63,19 @@ def spread(model, mode):
     return model
 
 
-def trained(mode, rank=0, **options):
-    """Weights and moments after a few steps on this process's part of each batch."""
+def trained(mode, rank=0, at_the_end=False, moments=False, gradients=False, slow=0.0, **options):
+    """Weights and moments after a few steps on this process's part of each batch, and perhaps a sleep at the end."""
     network = local_network()
     model = spread(network, mode)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    sleep = Sleep(model, every=2, statistics=True, **options)
+    sleep = Sleep(model, every=1 if gradients else 2, statistics=True, **options)
     sleep.attach(optimizer)
+    if moments:
+        share_moments(optimizer, sleep)
+    if gradients:
+        share_gradients(optimizer, sleep)
+    if slow:
+        SlowMomentum(sleep, momentum=slow)
     generator = torch.Generator().manual_seed(1)
     images = torch.randn(STEPS, BATCH, 1, 9, 9, dtype=torch.float64, generator=generator)
     targets = torch.randint(3, (STEPS, BATCH), generator=generator)
@@ -77,9 +84,11 @@ def trained(mode, rank=0, **options):
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(x), y).backward()
         optimizer.step()
-    if options.get("before_evaluation"):
+    if at_the_end:
         with torch.inference_mode():
-            model.eval()(images[0])
+            model.eval()(images[0])  # FSDP2 may keep gathered copies of the weights
+            sleep.sleep_if_awake()
+            model(images[0])
         assert sleep.steps_since_sleep == 0
         reshard_(model)
     weights = {name: whole(p) for name, p in network.named_parameters()}
@@ -142,13 +151,17 @@ def dealt_out_within_replicas():
 RUNS = {
     "ddp": (REPLICAS, {}),
     "fsdp": (SHARDS, {}),
-    "ddp-moments": (REPLICAS, {"share_moments": True, "before_evaluation": True}),
-    "fsdp-moments": (SHARDS, {"share_moments": True, "before_evaluation": True}),
+    "ddp-moments": (REPLICAS, {"moments": True, "at_the_end": True}),
+    "fsdp-moments": (SHARDS, {"moments": True, "at_the_end": True}),
+    "ddp-gradients": (REPLICAS, {"gradients": True}),
+    "fsdp-gradients": (SHARDS, {"gradients": True}),
+    "ddp-slow": (REPLICAS, {"slow": 0.5}),
+    "fsdp-slow": (SHARDS, {"slow": 0.5}),
     "ddp-rule": (REPLICAS, {"rule": Noisy()}),
     "fsdp-rule": (SHARDS, {"rule": Noisy()}),
-    "fsdp-border": (SHARDS, {"rule": Instant(border="interior"), "share_moments": True}),
+    "fsdp-border": (SHARDS, {"rule": Instant(border="interior"), "moments": True}),
     "ddp-layers": (REPLICAS, {"rule": LAYER_BY_LAYER}),
-    "fsdp-layers": (SHARDS, {"rule": LAYER_BY_LAYER, "before_evaluation": True}),
+    "fsdp-layers": (SHARDS, {"rule": LAYER_BY_LAYER, "at_the_end": True}),
 }
 
 

@@ -11,6 +11,7 @@ import sleepconv
 from sleepconv import Sleep
 from sleepconv.functional import share_weights_, weight_snr
 from sleepconv.nn import LocallyConnected2d
+from sleepconv.optim import share_moments
 from sleepconv.sleep import Circuit, Hebbian, Instant
 from sleepconv.testing import assert_convolutional
 
@@ -87,8 +88,9 @@ def test_patterns_that_pass_through_a_network_and_span_a_layers_inputs_end_at_in
 def test_where_the_border_stays_its_moments_stay_and_statistics_are_those_of_the_interior():
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    sleep = Sleep(model, every=1, rule=Instant(border="interior"), share_moments=True, statistics=True)
+    sleep = Sleep(model, every=1, rule=Instant(border="interior"), statistics=True)
     sleep.attach(optimizer)
+    share_moments(optimizer, sleep)
     train_step(model, optimizer)
     assert sleep.records[0].layers["0"]["after"] == math.inf
     moment = optimizer.state[model[0].weight]["momentum_buffer"]
@@ -99,8 +101,9 @@ def test_where_the_border_stays_its_moments_stay_and_statistics_are_those_of_the
 def test_where_a_whole_layer_shares_its_moments_do_too_and_statistics_are_those_of_the_layer():
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
-    sleep = Sleep(model, every=1, rule=Instant(period=1), share_moments=True, statistics=True)
+    sleep = Sleep(model, every=1, rule=Instant(period=1), statistics=True)
     sleep.attach(optimizer)
+    share_moments(optimizer, sleep)
     whole_layer = torch.zeros(9, 9, dtype=torch.int64)
     before = float(weight_snr(model[0].weight, whole_layer))
     train_step(model, optimizer)
@@ -113,8 +116,9 @@ def test_where_a_whole_layer_shares_its_moments_do_too_and_statistics_are_those_
 def test_statistics_and_moments_follow_the_grids_of_the_rule_also_where_they_are_not_the_layers_own(rule):
     model = network(first_filter=1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
-    sleep = Sleep(model, every=1, rule=rule, share_moments=True, statistics=True)
+    sleep = Sleep(model, every=1, rule=rule, statistics=True)
     sleep.attach(optimizer)
+    share_moments(optimizer, sleep)
     train_step(model, optimizer)
     assert sleep.snrs()["0"] == sleep.records[0].layers["0"]["after"] > 1e6
     moment = optimizer.state[model[0].weight]["momentum_buffer"]

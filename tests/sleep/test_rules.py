@@ -1,13 +1,17 @@
 """The rules on tensors, layers and models."""
 
 import copy
+import itertools
 import math
+import signal
+import sys
 
 import pytest
 import torch
 from torch import nn
 
-from sleepconv.functional import weight_snr
+from sleepconv import Sleep
+from sleepconv.functional import share_weights_, weight_snr
 from sleepconv.nn import LocallyConnected1d, LocallyConnected2d
 from sleepconv.simulation.theory import fixed_point
 from sleepconv.sleep import Circuit, DivergenceError, Hebbian, Instant
@@ -150,6 +154,104 @@ def test_an_interrupted_sleep_leaves_the_weights_as_they_were():
     unchanged_after(Hebbian(rate=rate), KeyboardInterrupt)
     unchanged_after(Hebbian(rate=rate, patterns="independent"), KeyboardInterrupt)
     unchanged_after(Circuit(rate=rate), KeyboardInterrupt)
+
+
+def interrupted_at(moment, sleep):
+    """Press Ctrl-C at the so-manyth call that our own code makes in this sleep; whether the sleep was that long."""
+    left = moment
+
+    def profile(frame, event, _):
+        nonlocal left
+        if event in ("call", "c_call") and "/sleepconv/" in frame.f_code.co_filename:
+            left -= 1
+            if left < 0:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+    sys.setprofile(profile)
+    try:
+        sleep()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.setprofile(None)
+    return False
+
+
+@pytest.mark.parametrize("rule", [Instant(), Hebbian(steps=1)])
+def test_an_interrupt_at_any_moment_leaves_each_layer_as_it_was_or_slept_and_the_next_sleep_works(rule):
+    model = nn.Sequential(*(LocallyConnected1d(1, 1, 2, input_size=4 + n) for n in range(2)))
+    before, slept = copy.deepcopy(model), rule(copy.deepcopy(model))
+    seen = set()
+    for moment in itertools.count():
+        model.load_state_dict(before.state_dict())
+        sleep = Sleep(model, every=1, rule=rule)
+        if not interrupted_at(moment, sleep.sleep):
+            break
+        states = [
+            "before"
+            if torch.equal(layer.weight, old.weight)
+            else "slept"
+            if torch.equal(layer.weight, new.weight)
+            else ""
+            for layer, old, new in zip(model, before, slept, strict=True)
+        ]
+        seen.add(tuple(states))
+        assert all(states), states
+        assert sleep.last_sleep is None or states == ["slept", "slept"]
+        if isinstance(rule, Instant):
+            sleep.sleep()
+            assert all(torch.equal(layer.weight, new.weight) for layer, new in zip(model, slept, strict=True))
+    assert {("before", "before"), ("slept", "slept")} <= seen
+
+
+def test_a_sleep_leaves_signal_handlers_alone():
+    class Watching(Instant):
+        def sleep_(self, layers, model):
+            super().sleep_(layers, model)
+            handlers.append(signal.getsignal(signal.SIGINT))
+
+    handlers, before = [], signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        Sleep(LAYERS["plain"](), every=1, rule=Watching()).sleep()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert handlers == [signal.SIG_DFL]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_without_decay_half_precision_weights_end_at_the_mean_but_for_one_rounding(dtype):
+    layer = LAYERS["plain"]().to(dtype)
+    mean = share_weights_(layer.weight.detach().double(), layer.grids)
+    Hebbian(decay=0.0, steps=300)(layer)
+    half_a_unit = torch.finfo(dtype).eps / 2
+    torch.testing.assert_close(layer.weight.detach().double(), mean, rtol=half_a_unit, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Circuit(presentation_ms=1e308), "`presentation_ms` must be between one and 100,000 steps"),
+        (lambda: Circuit(step_ms=1e-300), "between one and 100,000 steps of 1e-300 ms, got 150.0"),
+        (lambda: Circuit(tau_ms=math.inf), "`tau_ms` must be a finite number, got inf"),
+        (lambda: Circuit(bias=math.nan), "`bias` must be a finite number"),
+        (lambda: Circuit(inhibition=torch.ones(3)), "`inhibition` must be a finite number"),
+        (lambda: Circuit(inhibition=1e308), "`step_ms` must be between 0 and"),
+        (
+            lambda: Circuit(presentations=10**12),
+            "presentations, of 150 Euler steps, must be at most 666,666, got 1,000,0",
+        ),
+        (lambda: Circuit(rate=math.inf), "rate is a finite number"),
+        (lambda: Hebbian(rate=math.inf), "rate is above 0 and finite"),
+        (lambda: Hebbian(steps=10**12, target=-20.0), "steps must be at most 1,000,000, got 1,000,000,000,000"),
+        (lambda: Hebbian(patterns_per_step=10**9), "patterns_per_step must be at most 100,000"),
+        (lambda: Hebbian(image_shape=(3, 10**6, 10**6)), "image_shape must be at most 100,000,000"),
+        (lambda: Hebbian(image_shape=(3, 0, 8)), "image_shape is a whole number ≥ 1, not 0"),
+    ],
+)
+def test_what_would_not_end_is_refused_when_the_rule_is_made(make, says):
+    with pytest.raises(ValueError, match=says):
+        make()
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
 """Which layers sleep, and when."""
 
 import copy
+import gc
 import json
 import math
+import sys
 
 import pytest
 import torch
@@ -10,7 +12,8 @@ from torch import nn
 
 from sleepconv import Sleep, to_locally_connected
 from sleepconv.functional import weight_snr
-from sleepconv.sleep import Instant, SleepRecord
+from sleepconv.optim import share_moments
+from sleepconv.sleep import Hebbian, Instant, SleepRecord
 from sleepconv.testing import assert_convolutional
 
 SAMPLE = torch.randn(2, 1, 9, 9)
@@ -148,15 +151,29 @@ def test_layers_are_found_afresh_at_each_sleep():
     assert rule.slept == [["0", "1.1"], ["1.1"]]
 
 
-def test_an_instant_sleep_in_inference_mode_leaves_trainable_weights():
+@pytest.mark.parametrize("rule", [Instant(), Hebbian(decay=0.0, steps=2)])
+def test_a_sleep_in_inference_mode_leaves_trainable_weights_and_grids_that_gradients_can_follow(rule):
     model = network()
     optimizer = torch.optim.AdamW(model.parameters())
-    Sleep(model, every=100, before_evaluation=True).attach(optimizer)
+    sleep = Sleep(model, every=100, rule=rule)
+    sleep.attach(optimizer)
     train_step(model, optimizer)
     with torch.inference_mode():
-        model.eval()(SAMPLE)
+        sleep.sleep_if_awake()
     assert is_convolutional(model)
     train_step(model, optimizer)
+    layer = model[0]
+    torch.zeros(9, 36).index_add(0, layer.grids.flatten(), layer.weight.flatten(0, 1).flatten(1)).sum().backward()
+
+
+def test_sleep_if_awake_sleeps_once_if_steps_were_taken():
+    rule = Counting()
+    sleep = Sleep(network(), every=100, rule=rule)
+    assert sleep.sleep_if_awake() is None
+    sleep.step()
+    assert sleep.sleep_if_awake() == SleepRecord(step=1)
+    assert sleep.sleep_if_awake() is None
+    assert len(rule.slept) == 1
 
 
 def test_names_are_those_of_the_compiled_model_inside():
@@ -184,18 +201,21 @@ def test_records_of_weights_that_are_no_numbers_can_be_written_too():
 
 
 @pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD, torch.optim.Adafactor])
-@pytest.mark.parametrize("share_moments", [True, False])
-def test_moments_are_shared_only_if_asked(kind, share_moments):
+@pytest.mark.parametrize("shared", [True, False])
+def test_moments_are_shared_only_if_asked(kind, shared):
     model = network()
     optimizer = kind(model.parameters(), lr=0.01, **({"momentum": 0.9} if kind is torch.optim.SGD else {}))
-    Sleep(model, every=1, share_moments=share_moments).attach(optimizer)
+    sleep = Sleep(model, every=1)
+    sleep.attach(optimizer)
+    if shared:
+        share_moments(optimizer, sleep)
     train_step(model, optimizer)
     layer = copy.deepcopy(model[0])
     moments = [m for m in optimizer.state[model[0].weight].values() if m.dim()]
     assert moments
     for moment in moments:
         layer.weight.data.copy_(moment)
-        assert is_convolutional(layer) == share_moments
+        assert is_convolutional(layer) == shared
 
 
 def test_a_rule_without_grids_of_its_own_goes_by_the_layers_whatever_else_it_has():
@@ -203,11 +223,6 @@ def test_a_rule_without_grids_of_its_own_goes_by_the_layers_whatever_else_it_has
     rule.period, rule.border = 1000, "of the night"
     sleep = Sleep(network(), every=1, rule=rule, statistics=True)
     assert sleep.sleep().layers["0"]["before"] == float(weight_snr(sleep.layers["0"].weight, sleep.layers["0"].grids))
-
-
-def test_sharing_moments_needs_an_attached_optimizer():
-    with pytest.raises(RuntimeError, match="attach"):
-        Sleep(network(), every=1, share_moments=True).step()
 
 
 def test_a_loaded_state_counts_on():
@@ -219,35 +234,126 @@ def test_a_loaded_state_counts_on():
     other.load_state_dict(state)
     assert (other.steps, other.last_sleep) == (4, 3)
     assert [other.step() is not None for _ in range(2)] == [False, True]
-    with pytest.raises(ValueError, match="last_sleep, not steps"):
-        other.load_state_dict({"steps": 3})
+
+
+@pytest.mark.parametrize("wrong", ["7", "", -1, 7.0, True], ids=repr)
+@pytest.mark.parametrize("key", ["count", "last_sleep", "steps"])
+def test_a_state_with_anything_but_possible_counts_is_refused_and_changes_nothing(key, wrong):
+    sleep = Sleep(network(), every=3)
+    good = {"steps": 7, "count": 1, "last_sleep": 6}
+    sleep.load_state_dict(good)
+    state = {"steps": 9, "count": 3, "last_sleep": None} | {key: wrong}
+    with pytest.raises(ValueError, match=f"whole numbers: .* got .*{key}={wrong!r}"):
+        sleep.load_state_dict(state)
+    assert sleep.state_dict() == good
+
+
+def test_what_is_not_the_state_of_a_sleep_is_refused():
+    later = {"steps": 3, "count": 0, "last_sleep": 4}
+    for state, says in [({"steps": 3}, "last_sleep, not steps"), ({}, "not nothing"), (7, "not int"), (later, "=4")]:
+        with pytest.raises(ValueError, match=says):
+            Sleep(network(), every=3).load_state_dict(state)
 
 
 def test_an_optimizer_built_before_a_conversion_in_place_is_refused():
     model = network()
     optimizer = torch.optim.AdamW(model.parameters())
-    sleep = Sleep(model, every=10)
+    sleep = Sleep(model, every=2)
     sleep.attach(optimizer)
     model[1][1] = copy.deepcopy(model[1][1])
+    train_step(model, optimizer)
     with pytest.raises(ValueError, match=r"'1\.1'"):
         train_step(model, optimizer)
     with pytest.raises(ValueError, match=r"'1\.1'"):
         Sleep(model, every=10).attach(optimizer)
     model[1][1].weight.requires_grad_(False)
+    sleep.sleep()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+@pytest.mark.parametrize("patterns", ["one_grid", "independent", "layer_by_layer"])
+def test_a_sleep_that_fails_leaves_weights_moments_and_counts_and_the_next_one_works(patterns, error):
+    failing = True
+
+    def rate(step):
+        if failing and step == 1:
+            raise error("in the middle")
+        return 0.01
+
+    model = network()
+    optimizer = torch.optim.AdamW(model.parameters())
+    rule = Hebbian(rate=rate, patterns=patterns, steps=2, in_turn=True, image_shape=(1, 9, 9))
+    sleep = Sleep(model, every=2, rule=rule, statistics=True)
+    sleep.attach(optimizer)
+    share_moments(optimizer, sleep)
+    twin = copy.deepcopy(model)
+    twins_optimizer = torch.optim.AdamW(twin.parameters())
+    for _ in range(2):
+        train_step(twin, twins_optimizer)
     train_step(model, optimizer)
+    with pytest.raises(error, match="in the middle"):
+        train_step(model, optimizer)
+    for ours, theirs in zip(model.parameters(), twin.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+        assert torch.equal(optimizer.state[ours]["exp_avg"], twins_optimizer.state[theirs]["exp_avg"])
+    assert (sleep.state_dict(), sleep.records) == ({"steps": 2, "count": 2, "last_sleep": None}, [])
+    assert sleep.attached
+    assert model.training
+    failing = False
+    train_step(model, optimizer)
+    train_step(model, optimizer)
+    assert (sleep.state_dict(), len(sleep.records)) == ({"steps": 4, "count": 4, "last_sleep": 4}, 1)
+    assert sleep.records[0].layers["0"]["after"] > sleep.records[0].layers["0"]["before"]
 
 
-def test_a_failed_sleep_is_no_sleep():
-    class Failing:
-        def sleep_(self, layers, model):
-            raise KeyboardInterrupt
+def test_an_attached_sleep_lives_with_the_optimizer_and_a_second_one_over_its_layers_is_refused():
+    model = network()
+    optimizer = torch.optim.AdamW(model.parameters())
+    handle = Sleep(model, every=1).attach(optimizer)
+    gc.collect()
+    train_step(model, optimizer)
+    assert is_convolutional(model)
+    rule = Counting()
+    other = Sleep(model, every=1, rule=rule, exclude=["0"])
+    with pytest.raises(RuntimeError, match=r"another Sleep .* lets '1\.1' sleep already; end it first, by its detach"):
+        other.attach(optimizer)
+    assert not other.attached
+    handle.remove()
+    other.attach(optimizer)
+    train_step(model, optimizer)
+    assert rule.slept == [["1.1"]]
+    Sleep(model, every=1, include=["0"]).attach(optimizer)
+    other.detach()
+    Sleep(model, every=1, include=["1"]).attach(optimizer)
 
-    sleep = Sleep(network(), every=1, rule=Failing())
-    with pytest.raises(KeyboardInterrupt):
-        sleep.step()
-    assert (sleep.steps_since_sleep, sleep.last_sleep) == (1, None)
-    sleep.rule = Instant()
-    assert sleep.sleep_if_awake() is not None
+
+def calls_of(function):
+    """The names of the Python and C functions that it calls, itself included."""
+    calls = []
+    sys.setprofile(lambda frame, event, _: calls.append(frame.f_code.co_name) if "call" in event else None)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_a_step_on_which_nothing_sleeps_only_counts():
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    sleep = Sleep(model, every=2)
+    sleep.attach(optimizer)
+    (hook,) = optimizer._optimizer_step_post_hooks.values()
+    assert len(calls_of(lambda: hook(optimizer, (), {}))) < 10
+    assert sleep.steps == 1
+
+
+@pytest.mark.parametrize("rule", [Instant(), Hebbian(steps=1)])
+def test_a_layers_grids_are_computed_once_for_all_sleeps(rule):
+    sleep = Sleep(network(), every=1, rule=rule, statistics=True)
+    calls = calls_of(sleep.sleep)
+    assert "weight_snr" in calls
+    assert "lateral_grids" not in calls
 
 
 @pytest.mark.parametrize("every", [0, -1, 1.5, "10"])

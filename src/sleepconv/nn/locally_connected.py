@@ -1,6 +1,7 @@
 """Locally connected layers as modules."""
 
 from collections.abc import Callable
+from functools import cached_property
 from math import prod, sqrt
 from typing import Any, ClassVar, Literal, Self
 
@@ -98,10 +99,11 @@ class LocallyConnected(nn.Module):
             bound = 1 / sqrt(self.in_channels // self.groups * prod(self.kernel_size))
             self.bias.uniform_(-bound, bound)
 
-    @property
+    @cached_property
     def grids(self) -> Int64[Tensor, "*output_size"]:
-        """Which neurons share with each other in their sleep: see ``lateral_grids``."""
-        return lateral_grids(self.output_size, self.kernel_size, self.stride, self.dilation)
+        """Which neurons share with each other in their sleep: see ``lateral_grids``; computed once, on the CPU."""
+        with torch.inference_mode(False), torch.device("cpu"):
+            return lateral_grids(self.output_size, self.kernel_size, self.stride, self.dilation)
 
     @property
     def interior(self) -> tuple[slice, ...]:

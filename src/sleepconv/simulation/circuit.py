@@ -12,11 +12,15 @@ therefore act on a few numbers per neuron, and identically on each neuron's diff
 condensed into small matrices (``presentation_maps``) which ``present_`` applies. This is exact to rounding.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from math import isfinite
+from numbers import Real
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+MOST_STEPS = 100_000  # of a presentation; 100 presentations are simulated at once, with a learning rate for each step
 
 
 @dataclass(frozen=True)
@@ -35,15 +39,28 @@ class CircuitConstants:
     momentum: float = 0.95
 
     def __post_init__(self) -> None:
-        """Refuse Euler steps that are too long for the inhibition: the rates would swing up without end."""
+        """Refuse constants with which the circuit cannot be simulated."""
+        for constant in fields(self):
+            value = getattr(self, constant.name)
+            if not isinstance(value, Real) or not isfinite(value):
+                raise ValueError(f"`{constant.name}` must be a finite number, got {value!r}")
+        if self.inhibition < 0:
+            raise ValueError(f"`inhibition` must be at least 0, got {self.inhibition}")
+        if self.tau_ms <= 0:
+            raise ValueError(f"`tau_ms` must be above 0, got {self.tau_ms}")
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"`momentum` must be at least 0 and below 1, got {self.momentum}")
         longest = 2 * self.tau_ms / (1 + self.inhibition)
-        if self.inhibition < 0 or not 0 < self.step_ms < longest:
+        if not 0 < self.step_ms < longest:
             raise ValueError(
-                f"Euler steps of {self.step_ms} ms are unstable for inhibition={self.inhibition} and "
-                f"tau_ms={self.tau_ms}: inhibition must not be negative, step_ms between 0 and {longest:.3g}"
+                f"`step_ms` must be between 0 and {longest:.3g}, where Euler's method is stable for "
+                f"inhibition={self.inhibition} and tau_ms={self.tau_ms}, got {self.step_ms}"
             )
-        if self.steps < 1:
-            raise ValueError(f"presentation_ms={self.presentation_ms} is shorter than a step of {self.step_ms} ms")
+        if not 0.5 < self.presentation_ms / self.step_ms <= MOST_STEPS:
+            raise ValueError(
+                f"`presentation_ms` must be between one and {MOST_STEPS:,} steps of {self.step_ms} ms, "
+                f"got {self.presentation_ms}"
+            )
 
     @property
     def steps(self) -> int:
@@ -52,18 +69,26 @@ class CircuitConstants:
 
 
 def rate_fixed_point(
-    drive: Float[Tensor, "*batch neurons"], *, inhibition: float, bias: float
+    drive: Float[Tensor, "*batch neurons"], *, inhibition: float | Float[Tensor, "..."], bias: float
 ) -> Float[Tensor, "*batch neurons"]:
     r"""Return the rates at which the circuit settles for the drive :math:`w_i^\top x`.
 
-    .. math:: r_i^* = b + w_i^\top x - \frac{\alpha}{1 + \alpha} \frac1N \sum_j w_j^\top x
+    .. math:: r_i^* = b + w_i^\top x - \frac{\alpha_i}{1 + \bar\alpha} \frac1N \sum_j w_j^\top x
 
-    Eq. 9 of Pogodin et al. (2021).
+    Eq. 9 of Pogodin et al. (2021), where all neurons are inhibited alike.
+
+    Args:
+        drive: :math:`w_i^\top x`.
+        inhibition: α, one number, or a tensor that broadcasts with ``drive``: one per neuron, say.
+        bias: b.
 
     >>> rate_fixed_point(torch.tensor([1.0, 3.0]), inhibition=1.0, bias=1.0)
     tensor([1., 3.])
+    >>> rate_fixed_point(torch.tensor([1.0, 3.0]), inhibition=torch.tensor([0.0, 2.0]), bias=1.0)
+    tensor([2., 2.])
     """
-    return bias + drive - inhibition / (1 + inhibition) * drive.mean(dim=-1, keepdim=True)
+    alpha = torch.as_tensor(inhibition).to(drive)
+    return bias + drive - alpha / (1 + alpha.mean(dim=-1, keepdim=True)) * drive.mean(dim=-1, keepdim=True)
 
 
 def euler_rates(

@@ -58,9 +58,10 @@ def gathered(layers: Mapping[str, nn.Module], model: nn.Module) -> Iterator[None
     with _whole_parameters(model), _hooks_of_torch_silenced(model):
         yield
         learned: dict[str, Any] = {name: layers[name].weight for name in dealt_out}
+    parts = {name: _dealt_out(learned[name].detach(), weight) for name, weight in dealt_out.items()}
     with torch.no_grad():
         for name, weight in dealt_out.items():
-            _deal_out_(weight, learned[name].detach())
+            weight.copy_(parts[name])
 
 
 def check_placements(layers: Mapping[str, nn.Module]) -> None:
@@ -199,7 +200,7 @@ def _is_of_torch(hook: Any) -> bool:
     return str(getattr(hook, "__module__", "")).startswith("torch.distributed.")
 
 
-def _deal_out_(weight: Any, whole: Tensor) -> None:
+def _dealt_out(whole: Tensor, like: Any) -> Tensor:
     from torch.distributed.tensor import distribute_tensor
 
-    weight.copy_(distribute_tensor(whole, weight.device_mesh, weight.placements))
+    return distribute_tensor(whole, like.device_mesh, like.placements)

@@ -163,11 +163,15 @@ def _one_grid(pools: LayerPools, learning: PoolLearning) -> Tensor:
     if settings.momentum or settings.noise or settings.patterns_per_step:
         size = settings.patterns_per_step or inputs
         for step in range(settings.steps):
+            if learning.done:
+                break
             chosen = (torch.arange(size, device=patterns.device) + step * size) % inputs
             learning.learn(patterns[chosen].expand(pools.groups, -1, -1))
         return patterns
     amplitude = inputs**0.5
     for step in range(settings.steps):
+        if learning.done:
+            break
         rate = settings.rate(step) if callable(settings.rate) else settings.rate
         learning.sweep_one_grid(amplitude, 1 / (inputs + settings.decay) if rate is None else rate)
     return patterns

@@ -13,8 +13,15 @@ Border = Literal["all", "interior"]
 GEOMETRY = ("output_size", "kernel_size", "stride", "dilation")
 
 
+class _HasWeightAndGrids(type(Protocol)):  # type: ignore[misc]
+    """Look attributes up as everyone does: ``runtime_checkable`` does not see parameters from Python 3.12 on."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return hasattr(instance, "grids") and hasattr(instance, "weight")
+
+
 @runtime_checkable
-class SleepingLayer(Protocol):
+class SleepingLayer(Protocol, metaclass=_HasWeightAndGrids):
     """A layer whose neurons share in their sleep: one filter per position, and the grid of each position.
 
     >>> from sleepconv.nn import LocallyConnected2d, PerPatchLinear
@@ -57,6 +64,23 @@ def sleeping_layers(
     return chosen
 
 
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The model inside of ``DistributedDataParallel`` and ``torch.compile``.
+
+    >>> model = nn.Linear(1, 1)
+    >>> unwrapped(model) is model
+    True
+    """
+    inside: Any = model
+    while True:
+        if isinstance(inside, nn.parallel.DistributedDataParallel):
+            inside = inside.module
+        elif hasattr(inside, "_orig_mod"):
+            inside = inside._orig_mod
+        else:
+            return inside
+
+
 def sharing_grids(layer: Any, border: Border = "all", period: int | None = None) -> Tensor:
     """Who shares with whom in this layer: all neurons of each grid, or only those whose windows see no padding.
 
@@ -68,8 +92,9 @@ def sharing_grids(layer: Any, border: Border = "all", period: int | None = None)
     ([0, 1, 0, 1, 0, 1], [2, 1, 0, 1, 0, 3])
     """
     grids = layer.grids if period is None else _grids_of_period(layer, period)
-    interior = getattr(layer, "interior", None)
-    return grids if border == "all" or interior is None else leave_border_alone(grids, interior)
+    if border == "all" or not hasattr(layer, "interior"):
+        return grids
+    return leave_border_alone(grids, layer.interior)
 
 
 def _grids_of_period(layer: Any, period: int) -> Tensor:

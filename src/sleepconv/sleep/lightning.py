@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from sleepconv.sleep.evaluation import unwrapped
+from sleepconv.sleep.layers import unwrapped
 from sleepconv.sleep.sleep import Sleep
 
 
@@ -35,7 +35,7 @@ class SleepCallback(Base):
         before_evaluation: sleep before validation and testing, if the model took steps since its last sleep.
         optimizer: which of the trainer's optimizers counts the steps, if it has several; give each that trains local
             layers a callback of its own, which includes these.
-        options: what else ``Sleep`` takes: rule, include, exclude, share_moments, restart_each_epoch, statistics.
+        options: what else ``Sleep`` takes: rule, include, exclude, restart_each_epoch, statistics.
 
     Attributes:
         sleep: the ``Sleep`` at work, once training has begun.

@@ -33,7 +33,7 @@ class Pool:
 
 
 class LayerPools:
-    """All pools of a layer, ``sharing`` those of more than one neuron; ``write_back`` ends the sleep."""
+    """All pools of a layer, copies of its weights, ``sharing`` those of more than one neuron."""
 
     def __init__(self, layer: Any, *, period: int | None = None, border: Border = "all") -> None:
         self.layer = layer
@@ -93,14 +93,15 @@ class LayerPools:
             return answer if bias is None else answer + bias
         return answer + torch.cat([bias[:, *i].flatten(1) for i in pool.index], dim=1).mean(1)
 
-    @torch.no_grad()
-    def write_back(self) -> None:
-        """Give the layer its pools' weights."""
+    def learned_weight(self) -> Tensor:
+        """The pools' weights as the layer holds its own, rounded to their dtype."""
+        weight = torch.empty_like(self.layer.weight, requires_grad=False)
         for pool in self.pools:
-            filters = pool.weight.transpose(0, 1).reshape(pool.neurons, *self.layer.weight.shape[self.grids.dim() :])
+            filters = pool.weight.transpose(0, 1).reshape(pool.neurons, *weight.shape[self.grids.dim() :])
             counts = [self.grids[i].numel() for i in pool.index]
             for index, part in zip(pool.index, filters.split(counts), strict=True):
-                self.layer.weight[index].copy_(part.reshape(self.layer.weight[index].shape))
+                weight[index].copy_(part.reshape(weight[index].shape))
+        return weight
 
 
 def condition_number(windows: Float[Tensor, "patterns inputs"]) -> float:

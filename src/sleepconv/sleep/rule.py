@@ -11,6 +11,9 @@ from sleepconv.sleep.layers import Border, sharing_grids, sleeping_layers
 class Rule(Protocol):
     """What ``Sleep`` asks of a rule.
 
+    A rule that may fail, or that takes long enough to be interrupted, had better learn on copies and change the weights
+    at its end.
+
     A rule can also have ``grids(layers)``, the grids within which each of the layers shares, by name: the moments and
     the recorded SNR follow them, instead of the layers' own.
 

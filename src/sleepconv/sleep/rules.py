@@ -1,13 +1,17 @@
 r"""How a sleeping network shares its weights: at once, by Hebbian learning, or through an inhibitory circuit.
 
-A rule acts on a tensor (with its grids), on a layer or on a model: ``rule(target)``. It either ends or leaves the
-weights as they were.
+A rule acts on a tensor (with its grids), on a layer or on a model: ``rule(target)``.
+
+``Hebbian`` and ``Circuit`` learn on copies of the weights. An error or Ctrl-C meanwhile leaves all layers as they were;
+at the end each layer gets its new weights in one copy, layer after layer, so that Ctrl-C at that moment leaves each of
+them either as it was or slept. ``Instant`` needs no second copy of the weights: it works in place, grid after grid, and
+Ctrl-C leaves each filter either as it was or shared. The next sleep shares whatever was left.
 """
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
-from math import inf
+from math import inf, prod
 from typing import Any
 
 import torch
@@ -19,11 +23,13 @@ from sleepconv.simulation.circuit import CircuitConstants
 from sleepconv.sleep.circuit import paper_circuit_rate, run_circuit
 from sleepconv.sleep.distributed import check_placements, share_
 from sleepconv.sleep.hebbian import LayerReport, Rate, Settings, sleep_alone, sleep_layer_by_layer
-from sleepconv.sleep.interrupts import undisturbed
 from sleepconv.sleep.layers import Border, check_border
 from sleepconv.sleep.patterns import KINDS, network_period
 from sleepconv.sleep.pools import LayerPools
 from sleepconv.sleep.rule import OnAnything
+
+# A sleep of more takes hours even of a small layer, or more memory than there is.
+MOST_STEPS, MOST_PATTERNS, MOST_PIXELS, MOST_EULER_STEPS = 10**6, 10**5, 10**8, 10**8
 
 
 @dataclass(frozen=True)
@@ -59,13 +65,12 @@ class Instant(OnAnything):
         return self.period
 
     def sleep_(self, layers: Mapping[str, nn.Module], model: nn.Module) -> None:
-        """Share in all these layers. An interrupt from the keyboard waits until all have shared: a few milliseconds."""
+        """Share in all these layers, one after the other, in place."""
         grids = self.grids(layers)
         check_something_to_share(layers, grids)
         check_placements(layers)
-        with undisturbed():
-            for name, layer in layers.items():
-                share_(layer.weight, grids[name])  # type: ignore[arg-type]
+        for name, layer in layers.items():
+            share_(layer.weight, grids[name])  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,7 @@ class Hebbian(OnAnything):
         noise: standard deviation of what each neuron sees beside the pattern (appendix, "Noisy case").
         rate: the learning rate, or a function of the step; by default as fast as is stable for the inputs, whatever
             their number. The paper's Fig. 4A has ``lambda step: 0.5 / (1000 + step)``.
-        steps: at most so many steps (of one grid, unless patterns_per_step is given: sweeps).
+        steps: at most so many steps (of one grid, unless patterns_per_step is given: sweeps); a million at most.
         target: stop where −log SNR is below this; none: take all steps.
         in_turn: layer by layer, let one layer learn after the other instead of all at once.
         image_shape: layer by layer, (channels, height, width) of the network's input, if it is not that of the first
@@ -124,11 +129,13 @@ class Hebbian(OnAnything):
             raise ValueError(f"patterns is one of {', '.join(KINDS)}, not {self.patterns!r}")
         if not (0 <= self.decay < inf and 0 <= self.noise < inf):
             raise ValueError(f"decay={self.decay} and noise={self.noise} are finite numbers, 0 or more")
-        whole("steps", self.steps)
+        _check_number("steps", self.steps, most=MOST_STEPS)
         if self.patterns_per_step is not None:
-            whole("patterns_per_step", self.patterns_per_step)
-        if self.rate is not None and not callable(self.rate) and not self.rate > 0:
-            raise ValueError(f"rate is above 0, or a function of the step, not {self.rate}")
+            _check_number("patterns_per_step", self.patterns_per_step, most=MOST_PATTERNS)
+        if self.image_shape is not None:
+            _check_number("pixels of image_shape", prod(whole("image_shape", n) for n in self.image_shape), MOST_PIXELS)
+        if self.rate is not None and not callable(self.rate) and not 0 < self.rate < inf:
+            raise ValueError(f"rate is above 0 and finite, or a function of the step, not {self.rate}")
         _check_momentum_and_inhibition(self.momentum, self.inhibition)
         check_border(self.border)
         if self.decay == 0 and self.noise > 0:
@@ -204,19 +211,23 @@ class Circuit(OnAnything):
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
-        _check_momentum_and_inhibition(self.momentum, self.inhibition)
         check_border(self.border)
-        whole("presentations", self.presentations)
+        most = MOST_EULER_STEPS // self._constants.steps
+        _check_number(f"presentations, of {self._constants.steps} Euler steps,", self.presentations, most)
+        if not callable(self.rate) and not 0 <= self.rate < inf:
+            raise ValueError(f"rate is a finite number, 0 or more, or a function of the step, not {self.rate}")
         if not (0 <= self.decay < inf and self.input_power > 0):
             raise ValueError(
                 f"decay={self.decay} is a finite number, 0 or more, and input_power={self.input_power} above 0"
             )
 
+    @property
+    def _constants(self) -> CircuitConstants:
+        return CircuitConstants(**{f.name: getattr(self, f.name) for f in fields(CircuitConstants)})
+
     def sleep_(self, layers: Mapping[str, nn.Module], model: nn.Module) -> None:
         """Let these layers' circuits run; they get their new weights when all is done."""
         check_something_to_share(layers, self.grids(layers))
-        names = ("inhibition", "tau_ms", "bias", "step_ms", "presentation_ms", "momentum")
-        constants = CircuitConstants(**{name: getattr(self, name) for name in names})
         pools = {name: LayerPools(layer, border=self.border) for name, layer in layers.items()}
         for layer in pools.values():
             generator = torch.Generator().manual_seed(self.seed)
@@ -224,7 +235,7 @@ class Circuit(OnAnything):
                 run_circuit(
                     layer,
                     pool,
-                    constants,
+                    self._constants,
                     decay=self.decay,
                     presentations=self.presentations,
                     rate=self.rate,
@@ -241,10 +252,18 @@ def _check_momentum_and_inhibition(momentum: float, inhibition: float | None) ->
         raise ValueError(f"inhibition is a finite number, 0 or more (none: perfect inhibition), not {inhibition}")
 
 
+@torch.no_grad()
 def _write_back(pools: Mapping[str, LayerPools]) -> None:
-    with undisturbed():
-        for layer in pools.values():
-            layer.write_back()
+    """Give the layers what their pools have learned, each in one copy, which Ctrl-C cannot interrupt."""
+    learned = [(layer.layer.weight, layer.learned_weight()) for layer in pools.values()]
+    for weight, new in learned:
+        weight.copy_(new)
+
+
+def _check_number(name: str, value: int, most: int) -> None:
+    """Refuse a computation that would not end."""
+    if whole(name, value) > most:
+        raise ValueError(f"{name} must be at most {most:,}, got {value:,}")
 
 
 def _full_precision(layers: Mapping[str, Any]) -> AbstractContextManager[Any]:

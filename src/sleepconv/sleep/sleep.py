@@ -1,8 +1,7 @@
 """Sleep in anyone's training loop: which layers, and when."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -10,10 +9,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from sleepconv.sleep.distributed import agree_, gathered, reshard_, share_
-from sleepconv.sleep.evaluation import Listening, unwrapped
-from sleepconv.sleep.interrupts import in_one_piece, undisturbed
-from sleepconv.sleep.layers import sleeping_layers
+from sleepconv.sleep.distributed import agree_, gathered, reshard_
+from sleepconv.sleep.layers import sleeping_layers, unwrapped
 from sleepconv.sleep.records import SleepRecord, layer_snrs
 from sleepconv.sleep.rule import Rule
 from sleepconv.sleep.rules import Instant, check_something_to_share
@@ -24,13 +21,20 @@ STATE = ("steps", "count", "last_sleep")
 class Sleep:
     """Let a model sleep every so many optimizer steps: its locally connected layers then share their weights.
 
-    One line in a training loop, ``Sleep(model, every=10).attach(optimizer)``, or call ``step()`` yourself. Steps are
-    counted over the whole run, those that a ``GradScaler`` skips are not, and the layers are looked for afresh at each
-    sleep.
+    One line in a training loop, ``Sleep(model, every=10).attach(optimizer)``, or call ``step()`` yourself. Call
+    ``sleep_if_awake()`` before an evaluation. Steps are counted over the whole run, those that a ``GradScaler`` skips
+    are not, and the layers are looked for afresh at each sleep. ``sleepconv.optim`` has what lets a sleeping network
+    learn at its full speed.
+
+    A sleep changes the weights but not the running averages of BatchNorm, which follow over the next steps. Evaluated
+    right after a sleep, a network may score less than it knows: estimate the statistics again on training images
+    before, for example with ``torch.optim.swa_utils.update_bn(images, model)``.
 
     On several processes all must sleep at the same steps. Build it after ``fully_shard`` (FSDP2), or of the DDP model
-    (whose first process's weights then count after a rule with random patterns), and with ``before_evaluation`` let
-    every process evaluate.
+    (whose first process's weights then count after a rule with random patterns).
+
+    A sleep that an error or Ctrl-C ends does not count: ``last_sleep`` and ``records`` stay, and the next sleep shares
+    what this one did not. What it leaves of the weights depends on the rule, see ``sleepconv.sleep.rules``.
 
     Args:
         model: any model with locally connected layers.
@@ -38,9 +42,6 @@ class Sleep:
         rule: how the layers share: ``Instant()``, or another ``Rule``.
         include: names of modules; only these, or layers inside of them, sleep.
         exclude: names of modules that do not sleep, nor what is inside of them; frozen layers sleep unless excluded.
-        share_moments: also share the attached optimizer's running moments (AdamW's, or SGD's momentum): every tensor
-            of its state that has entries for each neuron of the layer. The paper shares weights only.
-        before_evaluation: sleep also when the model is called in eval mode, if it took steps since its last sleep.
         restart_each_epoch: sleep after the first step that follows ``start_epoch()``, and every so many steps from
             there: the schedule of the paper's published runs.
         statistics: record each layer's SNR before and after each sleep; takes longer than an instant sleep itself.
@@ -74,8 +75,6 @@ class Sleep:
         rule: Rule = Instant(),  # noqa: B008 (it is frozen)
         include: Iterable[str] | None = None,
         exclude: Iterable[str] = (),
-        share_moments: bool = False,
-        before_evaluation: bool = False,
         restart_each_epoch: bool = False,
         statistics: bool = False,
     ) -> None:
@@ -86,16 +85,16 @@ class Sleep:
         self.model, self.every, self.rule = model, every, rule
         self.include = None if include is None else _names("include", include)
         self.exclude = _names("exclude", exclude)
-        self.share_moments, self.restart_each_epoch, self.statistics = share_moments, restart_each_epoch, statistics
+        self.restart_each_epoch, self.statistics = restart_each_epoch, statistics
         self.steps = 0
         self.last_sleep: int | None = None
         self.records: list[SleepRecord] = []
-        self._count, self._asleep = 0, False
+        self._count = 0
         self._hooks: dict[int, Callable[[dict[str, nn.Module]], None]] = OrderedDict()
         self._optimizer: Optimizer | None = None
         self._step_handle: RemovableHandle | None = None
-        check_something_to_share(self.layers, self._grids(self.layers))
-        self._listening = Listening(model, self.sleep_if_awake) if before_evaluation else None
+        layers = self.layers
+        check_something_to_share(layers, self._grids(layers))
 
     @property
     def layers(self) -> dict[str, nn.Module]:
@@ -114,24 +113,31 @@ class Sleep:
         return hooks is not None and self._step_handle.id in hooks  # type: ignore[union-attr]
 
     def attach(self, optimizer: Optimizer) -> RemovableHandle:
-        """Count this optimizer's steps, and sleep when due; ``remove()`` the returned handle to end that."""
+        """Count this optimizer's steps, and sleep when due.
+
+        As PyTorch's hooks are, this ``Sleep`` is kept by the optimizer, even if you keep no reference to it: it sleeps
+        until ``detach()``, or ``remove()`` of the returned handle, or as long as the optimizer lives. A layer cannot
+        sleep by two ``Sleep``s of one optimizer.
+        """
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"attach takes a torch.optim optimizer, not a {type(optimizer).__name__}; or call step()")
         if self.attached:
             raise RuntimeError(
-                "this Sleep is attached to an optimizer already, and it counts the steps of one; remove() the handle "
-                "that attach returned, or build one Sleep per optimizer, each with include= its layers"
+                "this Sleep is attached to an optimizer already, and it counts the steps of one; detach() it first, "
+                "or build one Sleep per optimizer, each with include= its layers"
             )
-        _check_held(self.layers, optimizer)
+        layers = self.layers
+        _check_held(layers, optimizer)
+        _check_not_asleep_already(layers, optimizer)
         self._optimizer = optimizer
         self._step_handle = optimizer.register_step_post_hook(self._after_step)
         return self._step_handle
 
     def detach(self) -> None:
-        """Leave the optimizer, and no longer sleep before evaluation."""
-        for handle in (self._step_handle, self._listening):
-            if handle is not None:
-                handle.remove()
+        """Leave the optimizer: its steps are no longer counted."""
+        if self._step_handle is not None:
+            self._step_handle.remove()
+        self._optimizer, self._step_handle = None, None
 
     def step(self) -> SleepRecord | None:
         """Count one optimizer step; if it is time, sleep and return the record."""
@@ -145,27 +151,27 @@ class Sleep:
             self._count = 0
 
     def sleep_if_awake(self) -> SleepRecord | None:
-        """Sleep if any step was taken since the last sleep: what ``before_evaluation`` does."""
-        return self.sleep() if self.steps_since_sleep and not self._asleep else None
+        """Sleep if any step was taken since the last sleep: to be called before an evaluation, on every process."""
+        return self.sleep() if self.steps_since_sleep else None
 
     def sleep(self) -> SleepRecord:
         """Sleep now; the steps are counted as before."""
         reshard_(self.model)
         layers = self.layers
-        check_something_to_share(layers, self._grids(layers))
-        optimizer = self._optimizer if self.attached else None
-        if self.share_moments and optimizer is None:
-            raise RuntimeError("share_moments shares the state of an attached optimizer; attach(optimizer) first")
-        with in_one_piece(), self._asleep_meanwhile(), torch.inference_mode(False), torch.no_grad():
-            before = self.snrs() if self.statistics else {}
-            self._share(layers, optimizer)
+        grids = self._grids(layers)
+        check_something_to_share(layers, grids)
+        if self.attached and self._optimizer is not None:
+            _check_held(layers, self._optimizer)
+        with torch.inference_mode(False), torch.no_grad():
+            before = layer_snrs(layers, grids) if self.statistics else {}
+            self._share(layers)
             for hook in list(self._hooks.values()):
                 hook(layers)
-            after = self.snrs() if self.statistics else {}
-            record = SleepRecord(self.steps, {name: {"before": before[name], "after": after[name]} for name in before})
-            self.last_sleep = self.steps
-            if self.statistics:
-                self.records.append(record)
+            after = layer_snrs(layers, grids) if self.statistics else {}
+        record = SleepRecord(self.steps, {name: {"before": before[name], "after": after[name]} for name in before})
+        self.last_sleep = self.steps
+        if self.statistics:
+            self.records.append(record)
         return record
 
     @property
@@ -190,16 +196,24 @@ class Sleep:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Count on from where ``state_dict()`` was taken."""
-        if set(state) != set(STATE):
-            raise ValueError(f"the state of a Sleep has {', '.join(STATE)}, not {', '.join(state) or 'nothing'}")
-        self.steps, self._count, self.last_sleep = (state[key] for key in STATE)
+        if not isinstance(state, Mapping) or set(state) != set(STATE):
+            given = ", ".join(map(str, state)) if isinstance(state, Mapping) else type(state).__name__
+            raise ValueError(f"the state of a Sleep has {', '.join(STATE)}, not {given or 'nothing'}")
+        steps, count, last_sleep = (state[key] for key in STATE)
+        numbers = [steps, count] if last_sleep is None else [steps, count, last_sleep]
+        if not all(_is_count(number) for number in numbers) or max(numbers) > steps:
+            raise ValueError(
+                "the state of a Sleep has whole numbers: steps, and count and last_sleep (or None) from 0 to steps; "
+                f"got {steps=}, {count=}, {last_sleep=}"
+            )
+        self.steps, self._count, self.last_sleep = steps, count, last_sleep
 
     def _grids(self, layers: Mapping[str, Any]) -> dict[str, Tensor]:
         """The rule's, or each layer's own."""
         of_rule = getattr(self.rule, "grids", None)
         return of_rule(layers) if callable(of_rule) else {name: layer.grids for name, layer in layers.items()}
 
-    def _share(self, layers: dict[str, nn.Module], optimizer: Optimizer | None) -> None:
+    def _share(self, layers: dict[str, nn.Module]) -> None:
         model = unwrapped(self.model)
         if isinstance(self.rule, Instant):
             self.rule.sleep_(layers, model)
@@ -207,21 +221,8 @@ class Sleep:
             with gathered(layers, model):
                 self.rule.sleep_(layers, model)
             agree_(layers, self.model)
-        if self.share_moments and optimizer is not None:
-            with undisturbed():
-                _share_moments_(layers, optimizer, self._grids(layers))
-
-    @contextmanager
-    def _asleep_meanwhile(self) -> Iterator[None]:
-        self._asleep = True
-        try:
-            yield
-        finally:
-            self._asleep = False
 
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
-        reshard_(self.model)
-        _check_held(self.layers, optimizer)
         # A fused optimizer is called, and does nothing, where a GradScaler found infinite gradients.
         if not getattr(optimizer, "found_inf", None):
             self._count_step()
@@ -250,13 +251,19 @@ def _check_held(layers: Mapping[str, Any], optimizer: Optimizer) -> None:
             )
 
 
-def _share_moments_(layers: Mapping[str, Any], optimizer: Optimizer, grids: Mapping[str, Tensor]) -> None:
-    for name, layer in layers.items():
-        for moment in optimizer.state.get(layer.weight, {}).values():
-            if isinstance(moment, torch.Tensor) and _is_per_neuron(moment, grids[name]):
-                share_(moment, grids[name])
+def _check_not_asleep_already(layers: Mapping[str, Any], optimizer: Optimizer) -> None:
+    for hook in optimizer._optimizer_step_post_hooks.values():
+        other = getattr(hook, "__self__", None)
+        if isinstance(other, Sleep):
+            theirs = {id(layer) for layer in other.layers.values()}
+            both = [name for name, layer in layers.items() if id(layer) in theirs]
+            if both:
+                raise RuntimeError(
+                    f"another Sleep is attached to this optimizer and lets {', '.join(map(repr, both))} sleep already; "
+                    "end it first, by its detach() or by remove() of the handle that its attach() returned, or "
+                    "include= other layers. If neither was kept, build the optimizer again"
+                )
 
 
-def _is_per_neuron(moment: Tensor, grids: Tensor) -> bool:
-    """Whether it begins with the neurons' positions, as the weight does; Adafactor's has shorter filters than that."""
-    return moment.dim() > grids.dim() and moment.shape[: grids.dim()] == grids.shape
+def _is_count(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and number >= 0
