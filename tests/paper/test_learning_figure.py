@@ -55,7 +55,10 @@ def test_a_row_has_a_line_on_the_test_set_and_one_in_training_for_each_seed(lear
         (["--scale", "nan"], "scale is a fraction of the epochs, above 0, not nan"),
         (["--seed", "1"], "--seed has no meaning for the figure learning"),
         (["--dataset", "imagenet"], "`sleepconv sweep table2 --dataset imagenet --scale 1` trains some"),
-        (["--dataset", "digits"], "tables of cifar10, cifar100, tiny-imagenet, imagenet, not of 'digits'"),
+        (
+            ["--dataset", "digits"],
+            "tiny-imagenet, imagenet, cifar10-16x16, not of 'digits'",
+        ),
         (["--runs", "nowhere"], "there is no folder nowhere"),
     ],
 )

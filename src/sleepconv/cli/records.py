@@ -156,13 +156,12 @@ def add_table(verbs: Verbs) -> None:
     verb = verbs.add_parser(
         "table",
         help="a table of the paper from records: ours beside the paper's",
-        description="Tables 1, 2, 4-6 and 13 (accuracy), 7-9 (max - min over seeds), 10-12 (hyperparameters), and the "
-        "miniatures of 1 and 4. A scale "
-        "is a table of its own; what is missing is shown as a dash.",
+        description="Tables 1, 2, 4-6 and 13 (accuracy), 7-9 (max - min over seeds), 10-12 (hyperparameters), and "
+        "ours: learning-speed, miniature, miniature-padding0. A scale is a table of its own; what is missing is shown as a dash.",
         epilog="example: sleepconv table 1 --dataset cifar10 --format markdown",
     )
     verb.add_argument(
-        "table", type=_table_name, metavar="N", help="its number in the paper, miniature or miniature-padding0"
+        "table", type=_table_name, metavar="N", help="its number in the paper, or the name of one of ours"
     )
     verb.add_argument("--dataset", metavar="NAME", help="only this one")
     verb.add_argument("--runs", metavar="DIR", nargs="+", help="where records lie (default: results and runs)")

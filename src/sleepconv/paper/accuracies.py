@@ -7,7 +7,7 @@ from sleepconv.paper.expected import ACCURACY, SEEDS, SPREAD
 from sleepconv.paper.rendering import Sheet, number
 from sleepconv.recipes import label, table_rows
 from sleepconv.recipes.records import Record, Records
-from sleepconv.recipes.rows import MINIATURES, TableName
+from sleepconv.recipes.rows import OWN_TABLES, TableName
 
 # The table of the means that belongs to a table of max − min, and the other way round.
 MEANS: dict[TableName, TableName] = {7: 4, 8: 1, 9: 6}
@@ -26,6 +26,7 @@ CAPTIONS: dict[TableName, str] = {
     8: "padding 4",
     9: "padding 8",
     13: "half-width ResNet18, with and without a convolutional first layer",
+    "learning-speed": "ResNet20 on cifar10, padding 4",
     "miniature": "ResNet8 on 16×16 images, padding 2",
     "miniature-padding0": "ResNet8 on 16×16 images, padding 0",
 }
@@ -34,8 +35,8 @@ CONTEXT = "The paper's numbers are those of ResNet20 on 32×32 images: context, 
 
 def accuracy_rows(table: TableName, dataset: str, scale: float | None, records: Records) -> list[dict[str, Any]]:
     """Ours and the paper's numbers, row by row; beside a miniature those of its original."""
-    of_paper = MINIATURES.get(str(table), table)
-    in_paper = "cifar10" if table in MINIATURES else dataset
+    of_paper: TableName = OWN_TABLES[table].original if isinstance(table, str) else table
+    in_paper = "cifar10" if isinstance(table, str) else dataset
     expected = ACCURACY[MEANS.get(of_paper, of_paper)][in_paper]
     spreads = SPREAD.get(SPREADS.get(of_paper, of_paper), {}).get(in_paper, {})
     recipes = table_rows(table, dataset)
@@ -80,17 +81,17 @@ def spread_sheet(table: TableName, dataset: str, scale: float | None, rows: list
 def _sheet(
     table: TableName, dataset: str, scale: float | None, columns: list[str], keys: list[str], rows: list[dict[str, Any]]
 ) -> Sheet:
-    seeds = SEEDS[MINIATURES.get(str(table), table)]
+    seeds = SEEDS[OWN_TABLES[table].original if isinstance(table, str) else table]
     runs = f"{seeds} run{'s' * (seeds > 1)}"
     at = "no records, only the paper's numbers" if scale is None else f"scale {scale:g}"
     cells = [[row["row"], number(len(row["seeds"]) or None, "d"), *[number(row[key]) for key in keys]] for row in rows]
     notes = (
         [f"Accuracy in percent. Paper: {runs} at scale 1. Ours: mean over the seeds, at {at}.", ROWS] if scale else []
     )
-    if table in MINIATURES:
-        return Sheet(
-            f"Table {MINIATURES[str(table)]} in miniature, {CAPTIONS[table]}: {at}", columns, cells, [*notes, CONTEXT]
-        )
+    if isinstance(table, str):
+        if dataset != "cifar10":
+            notes.append(CONTEXT)
+        return Sheet(f"{table.replace('-', ' ').capitalize()}, {CAPTIONS[table]}: {at}", columns, cells, notes)
     return Sheet(f"Table {table}, {dataset}, {CAPTIONS[table]}: {at}", columns, cells, notes)
 
 

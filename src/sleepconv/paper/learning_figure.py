@@ -12,13 +12,14 @@ from sleepconv.paper.drawing import STYLE, load_pyplot, save
 from sleepconv.paper.tables import Paths, check_scale
 from sleepconv.recipes import datasets_of, label, table_rows
 from sleepconv.recipes.records import read_records
+from sleepconv.recipes.rows import TableName
 from sleepconv.training import RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-TABLES = (4, 1, 6, 2)
+TABLES: tuple[TableName, ...] = (4, 1, 6, "learning-speed", 2, "miniature-padding0", "miniature")
 COLOURS = {
     "convolutional": "#222222",
     "local": "#d55e00",
@@ -28,6 +29,12 @@ COLOURS = {
     "sleep_every_1": "#08519c",
     "sleep_every_10": "#4292c6",
     "sleep_every_100": "#9ecae1",
+    "shared_gradients_sleep_every_1": "#006d2c",
+    "slow_momentum_sleep_every_10": "#41ab5d",
+    "slow_momentum_sleep_every_100": "#a1d99b",
+    "nine_filters_sleep_every_1": "#88419d",
+    "one_filter_sleep_every_1": "#c994c7",
+    "small_rate_convolutional": "#969696",
 }
 WIDTH, HEIGHT = 3.6, 3.4
 STYLES = {"evaluation": "-", "epoch": ":"}
@@ -50,12 +57,12 @@ class Learning:
 
     dataset: str
     scale: float
-    tables: dict[int, dict[str, list[Curves]]]
+    tables: dict[TableName, dict[str, list[Curves]]]
     left_out: list[str]
 
 
 def read_learning(paths: Paths, *, dataset: str = "cifar10", scale: float | None = None) -> Learning:
-    """Read the finished runs of a dataset's tables (1, 4 and 6, or 2), epoch by epoch.
+    """Read the finished runs of a dataset's tables (the paper's 1, 4 and 6, or 2, and ours), epoch by epoch.
 
     Args:
         paths: folders of runs.
@@ -74,7 +81,7 @@ def read_learning(paths: Paths, *, dataset: str = "cifar10", scale: float | None
     left_out += [
         f"runs at scale {other:g} left out: --scale {other:g} shows them" for other in scales if other != chosen
     ]
-    shown: dict[int, dict[str, list[Curves]]] = {}
+    shown: dict[TableName, dict[str, list[Curves]]] = {}
     for table, rows in tables.items():
         for row, name in rows.items():
             for record in records.of(name, chosen):
@@ -82,7 +89,7 @@ def read_learning(paths: Paths, *, dataset: str = "cifar10", scale: float | None
                     shown.setdefault(table, {}).setdefault(row, []).append(_curves(record.folder))
                 except (ValueError, OSError) as error:
                     left_out.append(f"{record.folder.path} left out: {error}")
-    return Learning(dataset, chosen, shown, left_out)
+    return Learning(dataset, chosen, shown, list(dict.fromkeys(left_out)))  # a run may stand in two tables
 
 
 def draw(learning: Learning, out: Path) -> list[Path]:
@@ -101,12 +108,17 @@ def draw(learning: Learning, out: Path) -> list[Path]:
         )
         for panel, (table, rows) in zip(axes[0], learning.tables.items(), strict=True):
             _draw_panel(panel, rows)
-            panel.set_title(f"{learning.dataset}, {CAPTIONS[table]}, scale {learning.scale:g}", loc="left", fontsize=9)
+            panel.set_title(_title(learning, table), loc="left", fontsize=9)
         axes[0, 0].set_ylabel("top-1, %")
         _write_legend(figure, axes[0], columns=3 * panels)
         drawn = save(figure, out / f"learning-{learning.dataset}-scale-{learning.scale:g}")
         pyplot.close(figure)
     return drawn
+
+
+def _title(learning: Learning, table: TableName) -> str:
+    what = CAPTIONS[table] if isinstance(table, str) else f"{learning.dataset}, {CAPTIONS[table]}"
+    return f"{what}, scale {learning.scale:g}"
 
 
 def _curves(folder: RunFolder) -> Curves:

@@ -1,12 +1,38 @@
 """Which recipes are the rows of a table."""
 
+from dataclasses import dataclass
+
 TableName = int | str
 SMALL_DATASETS = ("cifar10", "cifar100", "tiny-imagenet")
 PADDING: dict[TableName, int] = {1: 4, 4: 0, 5: 4, 6: 8, 7: 0, 8: 4, 9: 8, 10: 0, 11: 4, 12: 8}
-MINIATURES: dict[str, int] = {"miniature": 1, "miniature-padding0": 4}
-"""Tables of our own, each with the paper's table that it repeats at a smaller size."""
 
-TABLES: tuple[TableName, ...] = (1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, *MINIATURES)
+
+@dataclass(frozen=True)
+class OwnTable:
+    """A table that the paper does not have: one of its tables in another size, or with rows of ours."""
+
+    original: int
+    dataset: str
+    prefix: str
+    left_out: tuple[str, ...]
+    added: tuple[str, ...]
+
+
+REPETITIONS = ("4_repetitions", "8_repetitions", "16_repetitions")
+LEARNING_SPEED = {
+    "shared_gradients_sleep_every_1": "LC - ws(1), shared gradients",
+    "slow_momentum_sleep_every_10": "LC - ws(10), slow momentum",
+    "slow_momentum_sleep_every_100": "LC - ws(100), slow momentum",
+    "nine_filters_sleep_every_1": "nine filters, conv's rate",
+    "one_filter_sleep_every_1": "LC - ws(1), one filter per layer",
+    "small_rate_convolutional": "conv, LC's rate",
+}
+OWN_TABLES = {
+    "learning-speed": OwnTable(1, "cifar10", "cifar10", REPETITIONS, tuple(LEARNING_SPEED)),
+    "miniature": OwnTable(1, "cifar10-16x16", "miniature", REPETITIONS[2:], tuple(LEARNING_SPEED)),
+    "miniature-padding0": OwnTable(4, "cifar10-16x16", "miniature_padding0", (), ()),
+}
+TABLES: tuple[TableName, ...] = (1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, *OWN_TABLES)
 
 LABELS = {
     "convolutional": "conv",
@@ -18,7 +44,7 @@ LABELS = {
     "sleep_every_10": "LC - ws(10)",
     "sleep_every_100": "LC - ws(100)",
 }
-"""The paper's words for our rows."""
+"""The paper's words for its rows."""
 
 
 def datasets_of(table: TableName) -> tuple[str, ...]:
@@ -31,8 +57,8 @@ def datasets_of(table: TableName) -> tuple[str, ...]:
         known = ", ".join(map(str, TABLES))
         hint = "; for Table 3 there is `sleepconv brain table`" if table == 3 else ""
         raise ValueError(f"there is no table {table} of training results; there are {known}{hint}")
-    if table in MINIATURES:
-        return ("cifar10-16x16",)
+    if isinstance(table, str):
+        return (OWN_TABLES[table].dataset,)
     return SMALL_DATASETS if table in PADDING else ("imagenet",)
 
 
@@ -47,8 +73,9 @@ def table_rows(table: TableName, dataset: str) -> dict[str, str]:
     if dataset not in datasets_of(table):
         raise ValueError(f"table {table} has {', '.join(datasets_of(table))}, not {dataset!r}")
     if isinstance(table, str):
-        original = table_rows(MINIATURES[table], "cifar10")
-        return {row: f"{table.replace('-', '_')}_{row}" for row in original if row != "16_repetitions"}
+        own = OWN_TABLES[table]
+        rows = [row for row in table_rows(own.original, "cifar10") if row not in own.left_out]
+        return {row: f"{own.prefix}_{row}" for row in [*rows, *own.added]}
     prefix = dataset.replace("-", "_") + ("" if PADDING.get(table, 4) == 4 else f"_padding{PADDING[table]}")
     without_repetitions = [row for row in LABELS if "repetitions" not in row]
     rows = list(LABELS) if PADDING.get(table) else without_repetitions
@@ -58,10 +85,12 @@ def table_rows(table: TableName, dataset: str) -> dict[str, str]:
 
 
 def label(row: str) -> str:
-    """The paper's words for a row.
+    """The words for a row: the paper's, or ours where it is not the paper's.
 
     >>> label("first_convolutional_sleep_every_10")
     'LC (1st layer conv) - ws(10)'
     """
+    if row in LEARNING_SPEED:
+        return LEARNING_SPEED[row]
     plain = row.removeprefix("first_convolutional_")
     return LABELS[plain] if plain == row else LABELS[plain].replace("LC", "LC (1st layer conv)")
