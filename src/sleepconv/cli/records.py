@@ -157,7 +157,8 @@ def add_table(verbs: Verbs) -> None:
         "table",
         help="a table of the paper from records: ours beside the paper's",
         description="Tables 1, 2, 4-6 and 13 (accuracy), 7-9 (max - min over seeds), 10-12 (hyperparameters), and "
-        "ours: learning-speed, miniature, miniature-padding0. A scale is a table of its own; what is missing is shown as a dash.",
+        "ours: learning-speed, miniature, miniature-padding0. A scale is a table of its own; what is missing is "
+        "shown as a dash.",
         epilog="example: sleepconv table 1 --dataset cifar10 --format markdown",
     )
     verb.add_argument(
