@@ -9,7 +9,7 @@ from torch import nn
 
 import sleepconv
 from sleepconv import Sleep
-from sleepconv.functional import share_weights_, weight_snr
+from sleepconv.functional import lateral_grids, share_weights_, weight_snr
 from sleepconv.nn import LocallyConnected2d
 from sleepconv.optim import share_moments
 from sleepconv.sleep import Circuit, Hebbian, Instant
@@ -72,6 +72,25 @@ def test_with_period_1_a_layer_shares_one_filter_as_a_convolution_does():
     assert_convolutional(Instant(period=1)(layer), period=1)
     torch.testing.assert_close(layer.weight.detach(), mean.expand_as(layer.weight))
     torch.testing.assert_close(layer(images), layer.to_conv2d()(images), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_after_sleeps_with_two_coprime_periods_a_layer_is_a_convolution(stride):
+    layer = LocallyConnected2d(2, 3, 3, input_size=24, stride=stride, padding=1).double()
+    mean = layer.weight.detach().mean(dim=(0, 1))
+    sleep = Sleep(layer, every=1, rule=Instant(period=[3, 4]))
+    assert int(sleep.grids[""].max()) == 0
+    for _ in range(8):
+        sleep.step()
+    torch.testing.assert_close(layer.weight.detach(), mean.expand_as(layer.weight), rtol=0, atol=0.05)
+    assert_convolutional(layer, period=1)
+
+
+def test_hebbian_sleeps_on_the_grids_of_two_periods_end_at_one_filter_too():
+    weight = 1 + torch.randn(12, 12, 2, 9, dtype=torch.float64)
+    for period in (3, 4) * 2:
+        Hebbian(decay=1e-7)(weight, lateral_grids((12, 12), 3, period=period))
+    assert -math.log(weight_snr(weight, torch.zeros(12, 12, dtype=torch.int64))) < -20
 
 
 def test_patterns_that_pass_through_a_network_and_span_a_layers_inputs_end_at_instant_sharing_of_its_period():

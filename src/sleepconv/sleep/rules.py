@@ -8,10 +8,10 @@ them either as it was or slept. ``Instant`` needs no second copy of the weights:
 Ctrl-C leaves each filter either as it was or shared. The next sleep shares whatever was left.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
-from math import inf, prod
+from math import gcd, inf, prod
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ from sleepconv.simulation.circuit import CircuitConstants
 from sleepconv.sleep.circuit import paper_circuit_rate, run_circuit
 from sleepconv.sleep.distributed import check_placements, share_
 from sleepconv.sleep.hebbian import LayerReport, Rate, Settings, sleep_alone, sleep_layer_by_layer
-from sleepconv.sleep.layers import Border, check_border
+from sleepconv.sleep.layers import Border, check_border, sharing_grids
 from sleepconv.sleep.patterns import KINDS, network_period
 from sleepconv.sleep.pools import LayerPools
 from sleepconv.sleep.rule import OnAnything
@@ -44,7 +44,9 @@ class Instant(OnAnything):
         period: of the patterns, the same for all layers; by default each layer's own, that of its kernel. The network's
             period gives the limit of ``Hebbian(patterns="layer_by_layer")`` where its patterns span a layer's inputs.
             With 1 a layer shares one filter, as a convolution does: a control, since no patterns of that period span
-            the inputs of larger filters than 1×1.
+            the inputs of larger filters than 1×1. Several periods follow one another in each sleep: after patterns of
+            period 3 and of period 4, both of which span the inputs of 3×3 filters, all neurons of a layer have shared
+            with each other, and over a few sleeps they come to have one filter.
 
     >>> weight = torch.tensor([[1.0], [10.0], [3.0], [20.0]])
     >>> Instant()(weight, torch.tensor([0, 1, 0, 1])).flatten().tolist()
@@ -52,25 +54,34 @@ class Instant(OnAnything):
     """
 
     border: Border = "all"
-    period: int | None = None
+    period: int | Sequence[int] | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
         check_border(self.border)
-        if self.period is not None:
-            whole("period", self.period)
+        if isinstance(self.period, str) or (isinstance(self.period, Sequence) and not self.period):
+            raise ValueError(f"`period` must be an int or several ints, got {self.period!r}")
+        if isinstance(self.period, Sequence):
+            object.__setattr__(self, "period", tuple(self.period))
+        for period in self._periods:
+            if period is not None:
+                whole("period", period)
+
+    @property
+    def _periods(self) -> tuple[int | None, ...]:
+        return tuple(self.period) if isinstance(self.period, Sequence) else (self.period,)
 
     def period_of(self, layers: Mapping[str, Any]) -> int | None:
-        """As it was given."""
-        return self.period
+        """As it was given; neurons that share through several periods share with the greatest common divisor's."""
+        return gcd(*self.period) if isinstance(self.period, Sequence) else self.period
 
     def sleep_(self, layers: Mapping[str, nn.Module], model: nn.Module) -> None:
         """Share in all these layers, one after the other, in place."""
-        grids = self.grids(layers)
-        check_something_to_share(layers, grids)
+        check_something_to_share(layers, self.grids(layers))
         check_placements(layers)
-        for name, layer in layers.items():
-            share_(layer.weight, grids[name])  # type: ignore[arg-type]
+        for layer in layers.values():
+            for period in self._periods:
+                share_(layer.weight, sharing_grids(layer, self.border, period))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
