@@ -30,6 +30,7 @@ COLOURS = {
     "sleep_every_10": "#4292c6",
     "sleep_every_100": "#9ecae1",
     "shared_gradients_sleep_every_1": "#006d2c",
+    "two_periods_sleep_every_1": "#dd1c77",
     "slow_momentum_sleep_every_10": "#41ab5d",
     "slow_momentum_sleep_every_100": "#a1d99b",
     "nine_filters_sleep_every_1": "#88419d",

@@ -116,6 +116,13 @@ def cifar10_shared_gradients_sleep_every_1() -> Run:
 
 
 @named
+def cifar10_two_periods_sleep_every_1() -> Run:
+    """As cifar10_shared_gradients_sleep_every_1 with patterns of two periods, hence one filter: the convolution's rates."""
+    run = replace(cifar10_shared_gradients_sleep_every_1(), sleep_options={"period": [3, 4]})
+    return replace(run, learning_rate=1e-2, weight_decay=1e-4)
+
+
+@named
 def cifar10_slow_momentum_sleep_every_10() -> Run:
     """LC - ws(10) from shared weights, with slow momentum at each sleep. Ours: docs/ideas/learning-speed.md."""
     run = replace(cifar10_sleep_every_10(), start="shared", slow_momentum=0.8, statistics="reestimated")

@@ -21,6 +21,7 @@ class OwnTable:
 REPETITIONS = ("4_repetitions", "8_repetitions", "16_repetitions")
 LEARNING_SPEED = {
     "shared_gradients_sleep_every_1": "LC - ws(1), shared gradients",
+    "two_periods_sleep_every_1": "LC - ws(1), two periods",
     "slow_momentum_sleep_every_10": "LC - ws(10), slow momentum",
     "slow_momentum_sleep_every_100": "LC - ws(100), slow momentum",
     "nine_filters_sleep_every_1": "nine filters, conv's rate",
