@@ -62,7 +62,7 @@ def learns(networks, data_dir, request, monkeypatch):
 
 def small(run):
     """The fewest images that 16 repetitions allow, and of a learned sleep one step."""
-    options = {**run.sleep_options, "steps": 1} if run.sleep_options else {}
+    options = {**run.sleep_options} if run.sleep_rule == "instant" else {**run.sleep_options, "steps": 1}
     return run.changed(batch_size=16 if run.repetitions > 1 else 4, sleep_options=options)
 
 

@@ -117,7 +117,10 @@ def cifar10_shared_gradients_sleep_every_1() -> Run:
 
 @named
 def cifar10_two_periods_sleep_every_1() -> Run:
-    """As cifar10_shared_gradients_sleep_every_1 with patterns of two periods, hence one filter: the convolution's rates."""
+    """LC - ws(1) with shared gradients and patterns of two periods: one filter per layer, so the convolution's rates.
+
+    Ours: docs/ideas/learning-speed.md.
+    """
     run = replace(cifar10_shared_gradients_sleep_every_1(), sleep_options={"period": [3, 4]})
     return replace(run, learning_rate=1e-2, weight_decay=1e-4)
 
