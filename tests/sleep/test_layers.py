@@ -86,6 +86,14 @@ def test_after_sleeps_with_two_coprime_periods_a_layer_is_a_convolution(stride):
     assert_convolutional(layer, period=1)
 
 
+def test_a_map_too_small_for_the_second_period_shares_through_the_first():
+    layer = LocallyConnected2d(2, 3, 3, input_size=4, padding=1)
+    sleep = Sleep(layer, every=1, rule=Instant(period=(3, 4)))
+    assert torch.equal(sleep.grids[""], layer.grids)
+    sleep.step()
+    assert_convolutional(layer)
+
+
 def test_hebbian_sleeps_on_the_grids_of_two_periods_end_at_one_filter_too():
     weight = 1 + torch.randn(12, 12, 2, 9, dtype=torch.float64)
     for period in (3, 4) * 2:

@@ -101,3 +101,22 @@ def leave_border_alone(
     alone = grids.clone()
     alone[border] = torch.arange(int(border.sum()), device=grids.device) + int(grids.max()) + 1
     return alone
+
+
+def joined_grids(grids: Sequence[Int64[Tensor, "*output_size"]]) -> Int64[Tensor, "*output_size"]:
+    """Join grids that have neurons in common: neurons share if a chain of these grids leads from one to the other.
+
+    >>> joined_grids([torch.tensor([0, 1, 2, 0, 1, 2]), torch.tensor([0, 1, 2, 3, 0, 1])])
+    tensor([0, 0, 0, 0, 0, 0])
+    >>> joined_grids([torch.tensor([0, 1, 2, 0]), torch.tensor([0, 1, 2, 3])])
+    tensor([0, 1, 2, 0])
+    """
+    if len(grids) == 1:
+        return grids[0]
+    joined, before = torch.arange(grids[0].numel(), device=grids[0].device), None
+    while before is None or not torch.equal(joined, before):
+        before = joined
+        for numbers in (each.flatten() for each in grids):
+            least = joined.new_full((int(numbers.max()) + 1,), joined.numel())
+            joined = least.scatter_reduce(0, numbers, joined, "amin")[numbers]
+    return joined.unique(return_inverse=True)[1].reshape(grids[0].shape)

@@ -11,12 +11,13 @@ Ctrl-C leaves each filter either as it was or shared. The next sleep shares what
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
-from math import gcd, inf, prod
+from math import inf, prod
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from sleepconv.functional.grids import joined_grids
 from sleepconv.functional.sharing import neurons_per_grid
 from sleepconv.functional.sizes import whole
 from sleepconv.simulation.circuit import CircuitConstants
@@ -44,9 +45,9 @@ class Instant(OnAnything):
         period: of the patterns, the same for all layers; by default each layer's own, that of its kernel. The network's
             period gives the limit of ``Hebbian(patterns="layer_by_layer")`` where its patterns span a layer's inputs.
             With 1 a layer shares one filter, as a convolution does: a control, since no patterns of that period span
-            the inputs of larger filters than 1×1. Several periods follow one another in each sleep: after patterns of
-            period 3 and of period 4, both of which span the inputs of 3×3 filters, all neurons of a layer have shared
-            with each other, and over a few sleeps they come to have one filter.
+            the inputs of larger filters than 1×1. Several periods follow one another in each sleep: neurons that share
+            through patterns of period 3 and of period 4, both of which span the inputs of 3×3 filters, come to have one
+            filter for a whole layer over a few sleeps, if it has at least 6 neurons along each axis.
 
     >>> weight = torch.tensor([[1.0], [10.0], [3.0], [20.0]])
     >>> Instant()(weight, torch.tensor([0, 1, 0, 1])).flatten().tolist()
@@ -71,17 +72,21 @@ class Instant(OnAnything):
     def _periods(self) -> tuple[int | None, ...]:
         return tuple(self.period) if isinstance(self.period, Sequence) else (self.period,)
 
-    def period_of(self, layers: Mapping[str, Any]) -> int | None:
-        """As it was given; neurons that share through several periods share with the greatest common divisor's."""
-        return gcd(*self.period) if isinstance(self.period, Sequence) else self.period
+    def grids(self, layers: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Who shares with whom in each of these layers, be it through several periods."""
+        return {name: joined_grids(self._grids_in_turn(layer)) for name, layer in layers.items()}
+
+    def _grids_in_turn(self, layer: Any) -> list[Tensor]:
+        return [sharing_grids(layer, self.border, period) for period in self._periods]
 
     def sleep_(self, layers: Mapping[str, nn.Module], model: nn.Module) -> None:
         """Share in all these layers, one after the other, in place."""
         check_something_to_share(layers, self.grids(layers))
         check_placements(layers)
         for layer in layers.values():
-            for period in self._periods:
-                share_(layer.weight, sharing_grids(layer, self.border, period))  # type: ignore[arg-type]
+            for grids in self._grids_in_turn(layer):
+                if len(self._periods) == 1 or int(grids.flatten().bincount().max()) > 1:
+                    share_(layer.weight, grids)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
