@@ -109,6 +109,7 @@ def add_runs(verbs: Verbs) -> None:
         epilog="example: sleepconv runs runs/cifar10_sleep_every_10",
     )
     verb.add_argument("runs", metavar="DIR", nargs="*", help="where runs lie (default: results and runs)")
+    verb.add_argument("--brief", action="store_true", help="only what they reached")
     verb.add_argument("--format", choices=["text", "markdown", "latex"], default="text", help="default: text")
     verb.add_argument("--json", action="store_true", help="the numbers for a script")
     verb.set_defaults(run=_runs)
@@ -119,7 +120,8 @@ def _runs(options: argparse.Namespace) -> int:
     from sleepconv.recipes.records import DEFAULT_RUNS
 
     entries = runs.overview(_whole_runs(_existing(options.runs) or DEFAULT_RUNS))
-    print(json.dumps(entries) if options.json else getattr(runs.as_sheet(entries), options.format)())
+    sheet = runs.as_sheet(entries, brief=options.brief)
+    print(json.dumps(entries) if options.json else getattr(sheet, options.format)())
     return 0
 
 

@@ -16,7 +16,8 @@ from sleepconv.training.progress import log_noise
 
 NOTES = (
     "top-1: in percent, after the last epoch so far, on the test set, or on the validation split where it says so; "
-    "in training: on the images of that epoch, while it learned.",
+    "in training: on the images of that epoch, while it learned. running: the same network with BatchNorm's running "
+    "averages, where its statistics were estimated again for the evaluation.",
     "s / epoch: training and evaluation, the median over epochs. CPU s: time of all cores in training, which does not "
     "grow with what else the machine does. asleep: part of the training time. total: all epochs and evaluations.",
     "−log SNR: the median over layers at the last measurement, awake and right after sleep; "
@@ -30,15 +31,13 @@ def overview(folders: Iterable[RunFolder]) -> list[dict[str, Any]]:
     return sorted(entries, key=lambda entry: (entry["scale"], entry["validation"], _place(entry), entry["seed"]))
 
 
-def as_sheet(entries: Sequence[dict[str, Any]]) -> Sheet:
-    """The overview as a table."""
+def as_sheet(entries: Sequence[dict[str, Any]], *, brief: bool = False) -> Sheet:
+    """The overview as a table; a brief one has only what the runs reached."""
     columns = ["run", "scale", "seed", "epochs", "top-1", "in training", "s / epoch", "CPU s", "asleep", "total"]
-    return Sheet(
-        f"{len(entries)} run{'s' * (len(entries) != 1)}",
-        [*columns, "−log SNR awake", "after sleep"],
-        [_cells(entry) for entry in entries],
-        NOTES,
-    )
+    columns += ["−log SNR awake", "after sleep"]
+    shown = columns.index("in training") + 1 if brief else len(columns)
+    title = f"{len(entries)} run{'s' * (len(entries) != 1)}"
+    return Sheet(title, columns[:shown], [_cells(entry)[:shown] for entry in entries], NOTES[:1] if brief else NOTES)
 
 
 def _entry(folder: RunFolder) -> dict[str, Any]:
@@ -58,6 +57,7 @@ def _entry(folder: RunFolder) -> dict[str, Any]:
         "epochs": run.scaled_epochs,
         "finished": folder.summary() is not None,
         "top1": evaluations[-1]["top1"] if evaluations else None,
+        "running_top1": evaluations[-1].get("running", {}).get("top1") if evaluations else None,
         "train_top1": epochs[-1]["top1"] if epochs else None,
         "seconds_per_epoch": median(times) if times else None,
         "cpu_seconds_per_epoch": median(cpu) if cpu else None,
@@ -92,13 +92,12 @@ def _place(entry: dict[str, Any]) -> tuple[int, str]:
 def _cells(entry: dict[str, Any]) -> list[str]:
     changes = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in entry["changed"].items())
     done, epochs = entry["epochs_done"], entry["epochs"]
-    top1 = number(entry["top1"]) + " (validation)" * (entry["validation"] and entry["top1"] is not None)
     return [
         entry["name"] + (f" ({changes})" if changes else ""),
         f"{entry['scale']:g}",
         str(entry["seed"]),
         str(epochs) if entry["finished"] else f"{done} of {epochs}",
-        top1,
+        number(entry["top1"]) + _how_evaluated(entry),
         number(entry["train_top1"]),
         number(entry["seconds_per_epoch"], ".0f"),
         number(entry["cpu_seconds_per_epoch"], ".0f"),
@@ -106,6 +105,14 @@ def _cells(entry: dict[str, Any]) -> list[str]:
         readable(entry["seconds"]),
         *[_snr(entry[f"negative_log_snr_{when}"]) for when in ("awake", "asleep")],
     ]
+
+
+def _how_evaluated(entry: dict[str, Any]) -> str:
+    """In brackets, if it was not on the test set with running averages."""
+    notes = ["validation"] if entry["validation"] and entry["top1"] is not None else []
+    if entry["running_top1"] is not None:
+        notes.append(f"running: {number(entry['running_top1'])}")
+    return f" ({', '.join(notes)})" if notes else ""
 
 
 def _snr(value: float | str | None) -> str:
