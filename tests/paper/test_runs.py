@@ -74,7 +74,8 @@ def test_the_verb_prints_for_people_and_for_scripts(record, tmp_path, capsys):
 
 def test_a_brief_overview_has_what_was_reached_and_how_it_was_evaluated(record, tmp_path, capsys):
     path = with_reports(record("cifar10_local", top1=50.0, tuning=True))
-    RunFolder(path).append({"kind": "evaluation", "epoch": 3, "top1": 55.0, "seconds": 2.0, "running": {"top1": 51.0}})
+    last = {"kind": "evaluation", "epoch": 3, "step": 12, "top1": 55.0, "seconds": 2.0, "running": {"top1": 51.0}}
+    RunFolder(path).append(last)
     assert main(["runs", str(tmp_path), "--brief", "--format", "markdown"]) == 0
     said = capsys.readouterr().out
     assert "| run | scale | seed | epochs | top-1 | in training |\n" in said
