@@ -12,7 +12,7 @@ from sleepconv.paper.drawing import STYLE, load_pyplot, save
 from sleepconv.paper.tables import Paths, check_scale
 from sleepconv.recipes import datasets_of, label, table_rows
 from sleepconv.recipes.records import read_records
-from sleepconv.recipes.rows import TableName
+from sleepconv.recipes.rows import LEARNING_SPEED, TableName
 from sleepconv.training import RunFolder
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def read_learning(paths: Paths, *, dataset: str = "cifar10", scale: float | None
         scale: of the runs; by default the largest that there are records of.
     """
     check_scale(scale)
-    tables = {table: table_rows(table, dataset) for table in TABLES if dataset in datasets_of(table)}
+    tables = {table: _shown_rows(table, dataset) for table in TABLES if dataset in datasets_of(table)}
     if not tables:
         known = dict.fromkeys(name for table in TABLES for name in datasets_of(table))
         raise ValueError(f"there are tables of {', '.join(known)}, not of {dataset!r}")
@@ -90,7 +90,17 @@ def read_learning(paths: Paths, *, dataset: str = "cifar10", scale: float | None
                     shown.setdefault(table, {}).setdefault(row, []).append(_curves(record.folder))
                 except (ValueError, OSError) as error:
                     left_out.append(f"{record.folder.path} left out: {error}")
+    if not set(shown.get("learning-speed", {})) & set(LEARNING_SPEED):
+        shown.pop("learning-speed", None)  # what is left stands in the panel of Table 1
     return Learning(dataset, chosen, shown, list(dict.fromkeys(left_out)))  # a run may stand in two tables
+
+
+def _shown_rows(table: TableName, dataset: str) -> dict[str, str]:
+    """All rows of a table, or those of ours between the convolutional and the local network."""
+    rows = table_rows(table, dataset)
+    if table != "learning-speed":
+        return rows
+    return {row: name for row, name in rows.items() if row in ("convolutional", "local", *LEARNING_SPEED)}
 
 
 def draw(learning: Learning, out: Path) -> list[Path]:
