@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sleepconv.nn.dry_run import Kind, Visit, check_convertible, visit_layers
-from sleepconv.nn.layout import contiguous_outputs, forget_layout
+from sleepconv.nn.layout import forget_layout
 from sleepconv.nn.locally_connected import (
     LocallyConnected,
     LocallyConnected1d,
@@ -104,10 +104,6 @@ def to_convolutional(model: nn.Module, *, inplace: bool = False) -> nn.Module:
         text = "the model has no locally connected and no per-patch layer; nothing was changed"
         warnings.warn(text, NothingConvertedWarning, stacklevel=2)
     forget_layout(model)
-    for module in model.modules():
-        for number, hook in list(module._forward_hooks.items()):
-            if hook is contiguous_outputs:
-                del module._forward_hooks[number]
     return replace_layers(model, shared)
 
 
