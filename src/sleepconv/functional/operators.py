@@ -24,7 +24,7 @@ def locally_connected(
     padding: Sequence[int],
     dilation: Sequence[int],
     groups: int,
-    position_major: bool = False,
+    position_major: bool,
 ) -> Tensor:
     """Every output position applies its own filter. ``padding`` counts the zeros before the first input.
 
@@ -44,7 +44,7 @@ def input_gradient(
     padding: Sequence[int],
     dilation: Sequence[int],
     groups: int,
-    position_major: bool = False,
+    position_major: bool,
 ) -> Tensor:
     """Gradient of ``locally_connected`` with respect to its input of this spatial size.
 
@@ -72,7 +72,7 @@ def weight_gradient(
 
 @locally_connected.register_fake
 def _(
-    x: Tensor, weight: Tensor, stride: Any, padding: Any, dilation: Any, groups: int, position_major: bool = False
+    x: Tensor, weight: Tensor, stride: Any, padding: Any, dilation: Any, groups: int, position_major: bool
 ) -> Tensor:
     geometry = checked_geometry(stride, padding, dilation, groups, x=x, weight=weight)
     return _empty(x, geometry.y_shape, position_major)
@@ -87,7 +87,7 @@ def _(
     padding: Any,
     dilation: Any,
     groups: int,
-    position_major: bool = False,
+    position_major: bool,
 ) -> Tensor:
     geometry = checked_geometry(stride, padding, dilation, groups, weight=weight, grad=grad, size=input_size)
     return _empty(grad, geometry.x_shape, position_major)
