@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from sleepconv import to_locally_connected
-from sleepconv.nn import LocallyConnected, LocallyConnected1d, LocallyConnected2d, LocallyConnected3d
+from sleepconv.nn import LocallyConnected
+from sleepconv.nn.layout import forget_layout
 
 SIZES = {1: (8,), 2: (6, 8), 3: (4, 2, 6)}  # what the neighbours get, with four channels
 CONVOLUTIONS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
-LAYERS = {nn.Conv1d: LocallyConnected1d, nn.Conv2d: LocallyConnected2d, nn.Conv3d: LocallyConnected3d}
 PLACES = ("in front", "behind", "between", "beside", "beside a convolution", "between, by hand")
 RARELY = 1e-9  # drops nothing, but goes the way of dropout
 
@@ -240,19 +240,6 @@ class Network(nn.Module):
         return y if self.last is None else self.last(y)
 
 
-def by_hand(model, x):
-    """Exchange the convolutions for layers, and nothing else."""
-    model, inputs = copy.deepcopy(model), {}
-    for module in model.modules():
-        if type(module) in LAYERS:
-            module.register_forward_pre_hook(lambda module, x: inputs.update({module: x[0].shape[2:]}))
-    model(x)
-    for name, module in list(model.named_children()):
-        if module in inputs:
-            setattr(model, name, LAYERS[type(module)]._from_convolution(module, tuple(inputs[module])))
-    return model
-
-
 def outcome(model, x):
     """Values, gradients of the input and of each parameter (summed over places), buffers."""
     torch.manual_seed(0)
@@ -276,11 +263,9 @@ def compare(name, axes, batch, place, *, training):
         expected = outcome(copy.deepcopy(model), x)
     except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError, AssertionError):
         return False  # convolutions cannot stand beside it either
-    if "hand" in place:
-        local = by_hand(model, x)
-    else:
-        keep = int(place == "beside a convolution")
-        local = to_locally_connected(model, x, keep_first=keep, copy_weights=True)
+    local = to_locally_connected(model, x, keep_first=int(place == "beside a convolution"), copy_weights=True)
+    if place == "between, by hand":
+        forget_layout(local)
     case = f"{name} {place} in {axes}d, batch of {batch}, {'training' if training else 'eval'}"
     torch.testing.assert_close(outcome(local, x), expected, msg=lambda text: f"{case}: {text}")
     return True
@@ -309,9 +294,13 @@ def test_beside_any_neighbour_layers_do_what_convolutions_do(name, request, reco
 
 
 def test_no_module_or_function_of_pytorch_is_forgotten():
-    modules = {name for name in dir(nn) if isinstance(getattr(nn, name), type) and issubclass(getattr(nn, name), nn.Module)}
+    modules = {
+        name for name in dir(nn) if isinstance(getattr(nn, name), type) and issubclass(getattr(nn, name), nn.Module)
+    }
     functions = {name for name in dir(F) if callable(getattr(F, name)) and not isinstance(getattr(F, name), type)}
     known = NEIGHBOURS.keys() | NOT_FOR_RESPONSES
     new = {name for name in modules if not name.startswith("Lazy")} - known
-    new |= {name for name in functions if name[0] not in "_ABCDEFGHIJKLMNOPQRSTUVWXYZ" and f"F.{name}" not in known} - known
+    new |= {
+        name for name in functions if name[0] not in "_ABCDEFGHIJKLMNOPQRSTUVWXYZ" and f"F.{name}" not in known
+    } - known
     assert not new, "give them a row in one of the tables above"

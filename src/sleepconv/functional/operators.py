@@ -71,9 +71,7 @@ def weight_gradient(
 
 
 @locally_connected.register_fake
-def _(
-    x: Tensor, weight: Tensor, stride: Any, padding: Any, dilation: Any, groups: int, position_major: bool
-) -> Tensor:
+def _(x: Tensor, weight: Tensor, stride: Any, padding: Any, dilation: Any, groups: int, position_major: bool) -> Tensor:
     geometry = checked_geometry(stride, padding, dilation, groups, x=x, weight=weight)
     return _empty(x, geometry.y_shape, position_major)
 

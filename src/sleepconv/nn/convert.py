@@ -52,8 +52,8 @@ def to_locally_connected(
 
     The model runs once on ``sample_input`` to learn the size of every layer; its BatchNorm statistics, its random
     state and its train/eval mode stay as they were. Stride, padding, dilation, groups, bias and padding mode are kept.
-    BatchNorm and ReLU modules get a class that keeps the responses' memory layout; their results and ``state_dict``
-    keys do not change.
+    Responses lie in memory as a convolution's do, or as the next layer reads them fastest where all that is between is
+    known to handle that (see ``keep_layout``).
 
     Args:
         model: any model with convolutions, or a bare convolution.

@@ -134,8 +134,8 @@ def keep_layout(model: nn.Module, sample_input: Tensor | tuple[Any, ...] | dict[
         samples = (two_of_each(sample_input), sample_input)
         if not any(chains.watch(model, sample, training=training) for sample in samples):
             return model
-    for layer in chains.kept():
-        layer.position_major = True
+    for kept in chains.kept():
+        kept.position_major = True
     return model
 
 
@@ -182,7 +182,7 @@ class _Chains(TorchDispatchMode):
             return True
         return False
 
-    def kept(self) -> set[nn.Module]:
+    def kept(self) -> set[Any]:
         """The layers that meet, together with all that their responses are mixed with, only what is known."""
         return {layer for layer, together in self.companions.items() if not together & self.contiguous}
 
