@@ -20,6 +20,10 @@ from sleepconv.recipes import recipe
 from sleepconv.training import RunFolder, run_path
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--sweep", action="store_true", help="try every case of tests/nn/test_neighbours.py")
+
+
 @pytest.fixture(autouse=True)
 def seed() -> None:
     torch.manual_seed(0)

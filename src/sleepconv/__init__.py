@@ -1,6 +1,10 @@
 """Locally connected networks that become convolutional in their sleep."""
 
+import sys
 from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -60,3 +64,56 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+class _RegisterOperators(MetaPathFinder):
+    """Lets PyTorch know our operators (``torch.export.load`` needs them) as soon as PyTorch has been imported.
+
+    If it is our kernels that import it, it is done after them, since the operators need them.
+    """
+
+    def __init__(self) -> None:
+        self.executing: list[str] = []
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        """What the other finders find, executed under our eyes."""
+        if name not in ("torch", "sleepconv.kernels"):
+            return None
+        others = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
+        spec = next(filter(None, others), None)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Watched(spec.loader, self)
+        return spec
+
+    def done(self) -> None:
+        """A module has been executed."""
+        self.executing.pop()
+        if not self.executing:
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+            import_module("sleepconv.functional.operators")
+
+
+class _Watched(Loader):
+    def __init__(self, loader: Loader, watcher: _RegisterOperators) -> None:
+        self.loader, self.watcher = loader, watcher
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        assert module.__spec__ is not None
+        module.__spec__.loader = module.__loader__ = self.loader
+        self.watcher.executing.append(module.__name__)
+        try:
+            self.loader.exec_module(module)
+        except BaseException:
+            self.watcher.executing.pop()
+            raise
+        self.watcher.done()
+
+
+if "torch" in sys.modules:
+    import_module("sleepconv.functional.operators")
+else:
+    sys.meta_path.insert(0, _RegisterOperators())

@@ -127,14 +127,22 @@ def test_autocast_computes_in_its_dtype_as_for_a_convolution():
     torch.testing.assert_close(y.float(), locally_connected2d(x, weight, bias), rtol=0.05, atol=0.3)
 
 
-def test_the_operators_pass_pytorchs_own_checks():
-    x = torch.randn(2, 4, 6, 5, requires_grad=True)
-    weight, grad = torch.randn(6, 5, 6, 2, 3, 3, requires_grad=True), torch.randn(2, 6, 6, 5)
+@pytest.mark.parametrize("position_major", [False, True])
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_operators_pass_pytorchs_own_checks(position_major, batch, dtype):
+    x = torch.randn(batch, 4, 6, 5, dtype=dtype, requires_grad=True)
+    weight = torch.randn(6, 5, 6, 2, 3, 3, dtype=dtype, requires_grad=True)
+    grad = torch.randn(batch, 6, 6, 5, dtype=dtype)
     geometry = ([1, 1], [1, 1], [1, 1], 2)
     operators = torch.ops.sleepconv
-    library.opcheck(operators.locally_connected, (x, weight, *geometry))
-    library.opcheck(operators.locally_connected_input_gradient, (grad, weight, [6, 5], *geometry))
-    library.opcheck(operators.locally_connected_weight_gradient, (x, grad, [3, 3], *geometry))
+    checks = ("test_schema", "test_faketensor", "test_autograd_registration") + ("test_aot_dispatch_dynamic",) * (
+        dtype == torch.float32
+    )
+    library.opcheck(operators.locally_connected, (x, weight, *geometry, position_major), test_utils=checks)
+    gradient = (grad, weight, [6, 5], *geometry, position_major)
+    library.opcheck(operators.locally_connected_input_gradient, gradient, test_utils=checks)
+    library.opcheck(operators.locally_connected_weight_gradient, (x, grad, [3, 3], *geometry), test_utils=checks)
 
 
 GOOD_X, GOOD_WEIGHT = torch.zeros(2, 4, 6, 6), torch.zeros(4, 4, 6, 4, 3, 3)

@@ -8,8 +8,13 @@ from sleepconv.functional import locally_connected2d
 X, WEIGHT, GRAD = torch.randn(2, 4, 6, 6), torch.randn(4, 4, 6, 4, 3, 3), torch.randn(2, 6, 4, 4)
 GEOMETRY = {"stride": [1, 1], "padding": [0, 0], "dilation": [1, 1], "groups": 1}
 CALLS = {
-    "locally_connected": {"x": X, "weight": WEIGHT},
-    "locally_connected_input_gradient": {"grad": GRAD, "weight": WEIGHT, "input_size": [6, 6]},
+    "locally_connected": {"x": X, "weight": WEIGHT, "position_major": False},
+    "locally_connected_input_gradient": {
+        "grad": GRAD,
+        "weight": WEIGHT,
+        "input_size": [6, 6],
+        "position_major": False,
+    },
     "locally_connected_weight_gradient": {"x": X, "grad": GRAD, "kernel_size": [3, 3]},
 }
 BAD_TENSORS = [
@@ -85,5 +90,5 @@ def test_without_memory_the_operators_say_the_shape_and_refuse_the_same(operator
 
 def test_the_odd_zero_of_same_padding_lies_behind():
     x, weight = torch.randn(1, 1, 5, 5), torch.randn(5, 5, 1, 1, 2, 4)
-    ours = torch.ops.sleepconv.locally_connected(x, weight, [1, 1], [0, 1], [1, 1], 1)
+    ours = torch.ops.sleepconv.locally_connected(x, weight, [1, 1], [0, 1], [1, 1], 1, False)
     assert torch.equal(ours, locally_connected2d(x, weight, padding="same"))

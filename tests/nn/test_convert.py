@@ -203,7 +203,9 @@ def test_a_sample_of_one_image_does_not_make_a_model_copy_its_responses():
             return y.view(y.shape[0], -1)
 
     local = to_locally_connected(Pooled(), torch.randn(1, 3, 8, 8))
-    assert not local.first.contiguous_output
+    assert local.first.position_major
+    assert not local.second.position_major  # for one image, pooling keeps the order, and then it cannot be viewed
+    assert local(torch.randn(1, 3, 8, 8)).shape == (1, 24)
 
 
 def test_frozen_parameters_stay_frozen_both_ways():

@@ -3,6 +3,7 @@ import torch
 from torch import nn
 
 from sleepconv import to_locally_connected
+from sleepconv.nn import LocallyConnected2d, keep_layout
 
 CONVOLUTIONS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 NORMS = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
@@ -42,7 +43,102 @@ def test_normalised_networks_have_the_gradients_of_the_convolutional_one(axes, b
 @pytest.mark.parametrize("axes", [2, 3])
 def test_one_image_lies_as_pytorchs_own_channels_last_images_do(axes):
     layer = to_locally_connected(CONVOLUTIONS[axes](3, 4, 3), torch.randn(1, 3, *(6,) * axes))
-    layer.contiguous_output = False
+    layer.position_major = True
     memory = {2: torch.channels_last, 3: torch.channels_last_3d}[axes]
     y = layer(torch.randn(1, 3, *(6,) * axes)).detach()
     assert y.stride() == torch.empty(y.shape, memory_format=memory).stride()
+
+
+class TwoBranches(nn.Module):
+    """Two layers in front of a third one, and something between the first and the sum."""
+
+    def __init__(self, between):
+        super().__init__()
+        self.first, self.second, self.last = (nn.Conv2d(4, 4, 3, padding=1) for _ in range(3))
+        self.between = between
+
+    def forward(self, x):
+        return self.last(self.between(self.first(x)) + self.second(x))
+
+
+class Halved(torch.autograd.Function):
+    """A function whose backward pass nobody can know."""
+
+    @staticmethod
+    def forward(ctx, y):
+        return y * 0.5
+
+    @staticmethod
+    def backward(ctx, grad):
+        return (grad.view(-1) * 0.5).view(grad.shape)
+
+
+class Half(nn.Module):
+    def forward(self, y):
+        return Halved.apply(y)
+
+
+class OnlyInTraining(nn.InstanceNorm2d):
+    def forward(self, y):
+        return super().forward(y) if self.training else y
+
+
+class Hooked(nn.Identity):
+    def __init__(self):
+        super().__init__()
+        self.register_forward_hook(lambda module, inputs, y: y.view(y.shape[0], -1).view(y.shape))
+
+
+X = torch.randn(2, 4, 6, 6)
+
+
+@pytest.mark.parametrize("between", [nn.Identity(), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.GELU(), nn.Dropout()])
+def test_between_modules_that_are_known_responses_stay_position_by_position(between):
+    local = to_locally_connected(TwoBranches(between), X)
+    assert [layer.position_major for layer in (local.first, local.second, local.last)] == [True, True, False]
+    assert not local.first(X).is_contiguous()
+
+
+@pytest.mark.parametrize(
+    "between",
+    [nn.InstanceNorm2d(4), OnlyInTraining(4), Half(), Hooked(), torch.jit.script(nn.Softmax(1))],
+    ids=lambda module: type(module).__name__,
+)
+@pytest.mark.parametrize("training", [True, False])
+def test_what_is_not_known_gets_contiguous_responses_and_so_does_all_that_is_added_to_its_result(between, training):
+    local = to_locally_connected(TwoBranches(between).train(training), X)
+    assert [layer.position_major for layer in (local.first, local.second, local.last)] == [False] * 3
+    assert local.first(X).is_contiguous()
+
+
+def test_a_model_that_cannot_train_on_the_sample_gets_contiguous_responses():
+    class Untrainable(TwoBranches):
+        def forward(self, x):
+            assert not self.training
+            return super().forward(x)
+
+    local = to_locally_connected(Untrainable(nn.Identity()).eval(), X)
+    assert not local.first.position_major
+
+
+def test_a_network_built_by_hand_keeps_the_layout_when_it_is_asked_to():
+    first, second = (LocallyConnected2d(4, 4, 3, input_size=6, padding=1) for _ in range(2))
+    model = nn.Sequential(first, nn.BatchNorm2d(4), nn.ReLU(), second).double()
+    x = X.double()
+    expected = model(x)
+    assert first(x).is_contiguous()
+    assert keep_layout(model, x) is model
+    assert not first(x).is_contiguous()
+    torch.testing.assert_close(model(x), expected)
+
+
+@pytest.mark.parametrize("position_major", [False, True])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_gradient_lies_in_memory_as_its_input_does(batch, position_major):
+    layer = LocallyConnected2d(4, 5, 3, input_size=6)
+    layer.position_major = position_major
+    x = torch.randn(batch, 4, 6, 6)
+    for y in (x, x.to(memory_format=torch.channels_last), x.permute(2, 3, 0, 1).contiguous().permute(2, 3, 0, 1)):
+        leaf = y.detach().requires_grad_()
+        (grad,) = torch.autograd.grad(layer(leaf).square().sum(), leaf)
+        assert grad.stride() == y.stride()

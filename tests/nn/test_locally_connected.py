@@ -2,6 +2,8 @@
 
 import copy
 import io
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -121,10 +123,49 @@ def test_repr_says_sizes_and_what_differs_from_the_default():
     )
 
 
-def test_contiguous_output_can_be_viewed():
+def test_responses_can_be_viewed():
     layer = LocallyConnected2d(3, 4, 3, input_size=6)
-    layer.contiguous_output = True
     assert layer(torch.randn(2, 3, 6, 6)).view(2, -1).shape == (2, 64)
+
+
+class ChangedInPlace(nn.Module):
+    """The operations in place that a convolution allows right behind it."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer, self.relu = layer, nn.ReLU(inplace=True)
+
+    def forward(self, x):
+        y = self.layer(x)
+        y += x
+        return self.relu(self.layer(y))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("position_major", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+def test_responses_can_be_changed_in_place_as_a_convolutions_can(bias, position_major, compiled):
+    conv = nn.Conv2d(3, 3, 3, padding=1, bias=bias).double()
+    layer = LocallyConnected2d.from_conv2d(conv, 6)
+    layer.position_major = position_major
+    local = ChangedInPlace(layer)
+    for shape in ((2, 3, 6, 6), (3, 6, 6)):
+        x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+        run = torch.compile(local, backend="aot_eager", fullgraph=True) if compiled else local
+        ours, theirs = run(x), ChangedInPlace(conv)(x)
+        torch.testing.assert_close(ours, theirs)
+        torch.testing.assert_close(torch.autograd.grad(ours.sum(), x), torch.autograd.grad(theirs.sum(), x))
+
+
+def test_a_saved_program_loads_where_sleepconv_alone_is_imported(tmp_path):
+    layer, x = LocallyConnected2d(2, 3, 3, input_size=5), torch.randn(2, 2, 5, 5)
+    torch.export.save(torch.export.export(layer, (x,)), tmp_path / "layer.pt2")
+    torch.save((x, layer(x)), tmp_path / "expected.pt")
+    program = (
+        "import sleepconv, sys; assert 'torch' not in sys.modules; import torch; x, y = torch.load('expected.pt');"
+        "torch.testing.assert_close(torch.export.load('layer.pt2').module()(x), y)"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
 
 
 @pytest.mark.parametrize(

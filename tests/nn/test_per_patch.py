@@ -105,9 +105,8 @@ def test_compiles_without_a_graph_break_and_exports_with_any_batch():
     torch.testing.assert_close(exported(more), layer(more))
 
 
-def test_contiguous_output_can_be_viewed():
+def test_responses_can_be_viewed():
     layer = PerPatchLinear(4, 6, num_patches=5)
-    layer.contiguous_output = True
     assert layer(torch.randn(2, 5, 4)).view(2, -1).shape == (2, 30)
 
 

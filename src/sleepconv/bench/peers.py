@@ -72,7 +72,9 @@ def layer_of_shape(shape: Sequence[int]) -> LocallyConnected2d:
     """A layer from (in channels, out channels, kernel, stride, input side)."""
     ins, outs, kernel, stride, side = shape
     padding = kernel // 2
-    return LocallyConnected2d(ins, outs, kernel, input_size=side, stride=stride, padding=padding, bias=False)
+    layer = LocallyConnected2d(ins, outs, kernel, input_size=side, stride=stride, padding=padding, bias=False)
+    layer.position_major = True
+    return layer
 
 
 def layer_steps(local: LocallyConnected2d, batch: int, *, unfold: bool) -> dict[str, Step]:

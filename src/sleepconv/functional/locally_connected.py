@@ -22,13 +22,14 @@ def locally_connected1d(
     padding: Padding = 0,
     dilation: Sizes = 1,
     groups: int = 1,
+    position_major: bool = False,
 ) -> Float[Tensor, "*batch out_channels out_length"]:
     """Apply a filter of its own at every position of a sequence: ``locally_connected2d`` with one spatial axis.
 
     >>> locally_connected1d(torch.ones(1, 1, 4), torch.ones(2, 1, 1, 3)).tolist()
     [[[3.0, 3.0]]]
     """
-    return _locally_connected(1, x, weight, bias, stride, padding, dilation, groups)
+    return _locally_connected(1, x, weight, bias, stride, padding, dilation, groups, position_major)
 
 
 def locally_connected2d(
@@ -40,6 +41,7 @@ def locally_connected2d(
     padding: Padding = 0,
     dilation: Sizes = 1,
     groups: int = 1,
+    position_major: bool = False,
 ) -> Float[Tensor, "*batch out_channels out_height out_width"]:
     r"""Apply a filter of its own at every position of an image.
 
@@ -56,16 +58,18 @@ def locally_connected2d(
         padding: as in ``conv2d``: zeros around the input; a number, one per axis, "valid" or "same".
         dilation: as in ``conv2d``.
         groups: as in ``conv2d``.
+        position_major: leave the responses in memory position by position, as the layer computes them and as the next
+            one reads them, instead of rearranging them into a contiguous tensor. Their shape is the same; but
+            ``.view(...)`` fails on them, and some of PyTorch's backward passes misread gradients that lie like that.
 
     Returns:
-        The responses. They have PyTorch's usual logical shape, but lie in memory position by position, so that the
-        next locally connected layer need not rearrange them; call ``.contiguous()`` before ``.view(...)``.
+        The responses, (batch, out_channels, out_height, out_width).
 
     >>> x, weight = torch.randn(8, 3, 6, 6), torch.randn(4, 4, 5, 3, 3, 3)
     >>> locally_connected2d(x, weight).shape
     torch.Size([8, 5, 4, 4])
     """
-    return _locally_connected(2, x, weight, bias, stride, padding, dilation, groups)
+    return _locally_connected(2, x, weight, bias, stride, padding, dilation, groups, position_major)
 
 
 def locally_connected3d(
@@ -77,13 +81,14 @@ def locally_connected3d(
     padding: Padding = 0,
     dilation: Sizes = 1,
     groups: int = 1,
+    position_major: bool = False,
 ) -> Float[Tensor, "*batch out_channels out_depth out_height out_width"]:
     """Apply a filter of its own at every position of a volume: ``locally_connected2d`` with three spatial axes.
 
     >>> locally_connected3d(torch.ones(1, 1, 2, 2, 2), torch.ones(1, 1, 1, 1, 1, 2, 2, 2)).item()
     8.0
     """
-    return _locally_connected(3, x, weight, bias, stride, padding, dilation, groups)
+    return _locally_connected(3, x, weight, bias, stride, padding, dilation, groups, position_major)
 
 
 def output_size(
@@ -140,17 +145,18 @@ def _locally_connected(
     padding: Padding,
     dilation: Sizes,
     groups: int,
+    position_major: bool,
 ) -> Tensor:
     _check_tensors(axes, x, weight, bias)
     groups = whole("groups", groups)
     if x.dim() == axes + 1:
-        single = _locally_connected(axes, x.unsqueeze(0), weight, bias, stride, padding, dilation, groups)
-        return single.squeeze(0)
+        one = x.unsqueeze(0)
+        return _locally_connected(axes, one, weight, bias, stride, padding, dilation, groups, position_major).squeeze(0)
     strides, dilations = per_axis("stride", stride, axes), per_axis("dilation", dilation, axes)
     before = _check_shapes(axes, x, weight, strides, padding, dilations, groups)
     x, weight, bias = _autocast(x), _autocast(weight), None if bias is None else _autocast(bias)
     _check_dtypes(x, weight, bias)
-    y = operators.locally_connected(x, weight, strides, before, dilations, groups)
+    y = operators.locally_connected(x, weight, strides, before, dilations, groups, position_major)
     return y if bias is None else y + _broadcast_bias(axes, bias, weight)
 
 

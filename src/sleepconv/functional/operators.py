@@ -1,17 +1,19 @@
 """The layer as PyTorch operators, so that autograd, ``torch.compile`` and ``torch.export`` know it.
 
 Three bilinear operators, closed under differentiation: the derivatives of each are the two others, so any number of
-backward passes works.
+backward passes works. A gradient lies in memory as the tensor that it belongs to: some of PyTorch's own backward
+passes (instance and batch normalisation's) read a gradient that lies otherwise in the wrong order.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, library
 
 from sleepconv.functional.operands import checked_geometry
 from sleepconv.kernels import kernel_for
-from sleepconv.kernels.geometry import channels_second
+from sleepconv.kernels.geometry import channel_major, empty_activations
 
 
 @library.custom_op("sleepconv::locally_connected", mutates_args=())
@@ -22,10 +24,15 @@ def locally_connected(
     padding: Sequence[int],
     dilation: Sequence[int],
     groups: int,
+    position_major: bool,
 ) -> Tensor:
-    """Every output position applies its own filter. ``padding`` counts the zeros before the first input."""
+    """Every output position applies its own filter. ``padding`` counts the zeros before the first input.
+
+    The result is contiguous, or lies in memory position by position.
+    """
     geometry = checked_geometry(stride, padding, dilation, groups, x=x, weight=weight)
-    return kernel_for(x).forward(x, weight, geometry)
+    y = kernel_for(x).forward(x, weight, geometry)
+    return y if position_major else channel_major(y)
 
 
 @library.custom_op("sleepconv::locally_connected_input_gradient", mutates_args=())
@@ -37,10 +44,15 @@ def input_gradient(
     padding: Sequence[int],
     dilation: Sequence[int],
     groups: int,
+    position_major: bool,
 ) -> Tensor:
-    """Gradient of ``locally_connected`` with respect to its input of this spatial size."""
+    """Gradient of ``locally_connected`` with respect to its input of this spatial size.
+
+    The result is contiguous, or lies in memory position by position.
+    """
     geometry = checked_geometry(stride, padding, dilation, groups, weight=weight, grad=grad, size=input_size)
-    return kernel_for(grad).input_gradient(grad, weight, geometry)
+    dx = kernel_for(grad).input_gradient(grad, weight, geometry)
+    return dx if position_major else channel_major(dx)
 
 
 @library.custom_op("sleepconv::locally_connected_weight_gradient", mutates_args=())
@@ -59,13 +71,24 @@ def weight_gradient(
 
 
 @locally_connected.register_fake
-def _(x: Tensor, weight: Tensor, *geometry: Any) -> Tensor:
-    return _empty_activations(x, checked_geometry(*geometry, x=x, weight=weight).y_shape)
+def _(x: Tensor, weight: Tensor, stride: Any, padding: Any, dilation: Any, groups: int, position_major: bool) -> Tensor:
+    geometry = checked_geometry(stride, padding, dilation, groups, x=x, weight=weight)
+    return _empty(x, geometry.y_shape, position_major)
 
 
 @input_gradient.register_fake
-def _(grad: Tensor, weight: Tensor, input_size: Any, *geometry: Any) -> Tensor:
-    return _empty_activations(grad, checked_geometry(*geometry, weight=weight, grad=grad, size=input_size).x_shape)
+def _(
+    grad: Tensor,
+    weight: Tensor,
+    input_size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+    position_major: bool,
+) -> Tensor:
+    geometry = checked_geometry(stride, padding, dilation, groups, weight=weight, grad=grad, size=input_size)
+    return _empty(grad, geometry.x_shape, position_major)
 
 
 @weight_gradient.register_fake
@@ -74,7 +97,7 @@ def _(x: Tensor, grad: Tensor, kernel_size: Any, *geometry: Any) -> Tensor:
 
 
 def _setup_locally_connected(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, weight, *ctx.geometry = inputs
+    x, weight, *ctx.geometry, _ = inputs
     ctx.save_for_backward(x, weight)
 
 
@@ -83,15 +106,15 @@ def _differentiate_locally_connected(ctx: Any, grad: Tensor) -> tuple[Tensor | N
     axes = len(ctx.geometry[0])
     dx = dw = None
     if ctx.needs_input_grad[0]:
-        dx = input_gradient(grad, weight, list(x.shape[2:]), *ctx.geometry)
+        dx = _input_gradient_like(x, grad, weight, ctx.geometry)
     if ctx.needs_input_grad[1]:
         dw = weight_gradient(x, grad, list(weight.shape[-axes:]), *ctx.geometry)
-    return dx, dw, None, None, None, None
+    return dx, dw, None, None, None, None, None
 
 
-def _setup_gradient(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    first, second, ctx.size, *ctx.geometry = inputs
-    ctx.save_for_backward(first, second)
+def _setup_input_gradient(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    grad, weight, _, *ctx.geometry, _ = inputs
+    ctx.save_for_backward(grad, weight)
 
 
 def _differentiate_input_gradient(ctx: Any, grad_dx: Tensor) -> tuple[Tensor | None, ...]:
@@ -99,27 +122,43 @@ def _differentiate_input_gradient(ctx: Any, grad_dx: Tensor) -> tuple[Tensor | N
     axes = len(ctx.geometry[0])
     d_grad = d_weight = None
     if ctx.needs_input_grad[0]:
-        d_grad = locally_connected(grad_dx, weight, *ctx.geometry)
+        d_grad = _response_like(grad, grad_dx, weight, ctx.geometry)
     if ctx.needs_input_grad[1]:
         d_weight = weight_gradient(grad_dx, grad, list(weight.shape[-axes:]), *ctx.geometry)
-    return d_grad, d_weight, None, None, None, None, None
+    return d_grad, d_weight, None, None, None, None, None, None
+
+
+def _setup_weight_gradient(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, grad, _, *ctx.geometry = inputs
+    ctx.save_for_backward(x, grad)
 
 
 def _differentiate_weight_gradient(ctx: Any, grad_dw: Tensor) -> tuple[Tensor | None, ...]:
     x, grad = ctx.saved_tensors
     d_x = d_grad = None
     if ctx.needs_input_grad[0]:
-        d_x = input_gradient(grad, grad_dw, list(x.shape[2:]), *ctx.geometry)
+        d_x = _input_gradient_like(x, grad, grad_dw, ctx.geometry)
     if ctx.needs_input_grad[1]:
-        d_grad = locally_connected(x, grad_dw, *ctx.geometry)
+        d_grad = _response_like(grad, x, grad_dw, ctx.geometry)
     return d_x, d_grad, None, None, None, None, None
 
 
 locally_connected.register_autograd(_differentiate_locally_connected, setup_context=_setup_locally_connected)
-input_gradient.register_autograd(_differentiate_input_gradient, setup_context=_setup_gradient)
-weight_gradient.register_autograd(_differentiate_weight_gradient, setup_context=_setup_gradient)
+input_gradient.register_autograd(_differentiate_input_gradient, setup_context=_setup_input_gradient)
+weight_gradient.register_autograd(_differentiate_weight_gradient, setup_context=_setup_weight_gradient)
 
 
-def _empty_activations(like: Tensor, shape: Sequence[int]) -> Tensor:
-    batch, channels, *space = shape
-    return channels_second(like.new_empty([*space, batch, channels]))
+def _response_like(like: Tensor, x: Tensor, weight: Tensor, geometry: Sequence[Any]) -> Tensor:
+    return _lying_like(like, locally_connected(x, weight, *geometry, not like.is_contiguous()))
+
+
+def _input_gradient_like(x: Tensor, grad: Tensor, weight: Tensor, geometry: Sequence[Any]) -> Tensor:
+    return _lying_like(x, input_gradient(grad, weight, list(x.shape[2:]), *geometry, not x.is_contiguous()))
+
+
+def _lying_like(x: Tensor, result: Tensor) -> Tensor:
+    return result if result.stride() == x.stride() else torch.empty_like(x).copy_(result)
+
+
+def _empty(like: Tensor, shape: Sequence[int], position_major: bool) -> Tensor:
+    return empty_activations(like, shape) if position_major else like.new_empty(shape)

@@ -9,6 +9,8 @@ def per_patch_linear(
     z: Float[Tensor, "*batch patches in_features"],
     weight: Float[Tensor, "patches out_features in_features"],
     bias: Float[Tensor, "*patches out_features"] | None = None,
+    *,
+    position_major: bool = False,
 ) -> Float[Tensor, "*batch patches out_features"]:
     r"""Multiply every patch by its own matrix.
 
@@ -21,10 +23,11 @@ def per_patch_linear(
         z: tokens, with any number of leading axes.
         weight: ``weight[i]`` is the matrix of patch i, as ``nn.Linear`` holds it (U transposed).
         bias: (out_features,), shared by the patches, or (patches, out_features).
+        position_major: leave the responses in memory patch by patch, as the next per-patch layer reads them, instead of
+            rearranging them into a contiguous tensor; ``.view(...)`` fails on them then.
 
     Returns:
-        The responses. They lie in memory patch by patch, so that the next per-patch layer need not rearrange them; call
-        ``.contiguous()`` before ``.view(...)``.
+        The responses, (*batch, patches, out_features).
 
     >>> per_patch_linear(torch.ones(1, 2, 3), torch.tensor([[[1.0, 1, 1]], [[2.0, 2, 2]]])).flatten().tolist()
     [3.0, 6.0]
@@ -33,7 +36,8 @@ def per_patch_linear(
     by_patch = z.movedim(-2, 0)
     rows = by_patch.flatten(1, -2) if z.dim() > 2 else by_patch.unsqueeze(1)
     y = torch.bmm(rows, weight.mT) if bias is None else torch.baddbmm(bias.unsqueeze(-2), rows, weight.mT)
-    return y.reshape(*by_patch.shape[:-1], weight.shape[1]).movedim(0, -2)
+    y = y.reshape(*by_patch.shape[:-1], weight.shape[1]).movedim(0, -2)
+    return y if position_major else y.contiguous()
 
 
 def _check(z: Tensor, weight: Tensor, bias: Tensor | None) -> None:

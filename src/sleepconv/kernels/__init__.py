@@ -2,7 +2,7 @@
 
 ``forward(x, weight, geometry)``, ``input_gradient(grad, weight, geometry)`` and
 ``weight_gradient(x, grad, geometry)``. Activations have the logical shape (batch, channels, *space); results lie in
-memory position by position (see ``layout``), whatever the layout of what came in.
+memory position by position (see ``geometry``), whatever the layout of what came in.
 """
 
 import os

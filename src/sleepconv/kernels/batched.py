@@ -9,29 +9,31 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sleepconv.kernels.geometry import Axes, Geometry, channels_second, position_major
+from sleepconv.kernels.geometry import Axes, Geometry, by_position, empty_activations, position_major
 
 
 def forward(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
     """y[i] = Σ_u x[i·stride + u·dilation − padding] · w[i, :, :, u]ᵀ."""
     inputs = position_major(x)
-    y = x.new_zeros((*geometry.output_size, geometry.batch, geometry.out_channels))
+    y = empty_activations(x, geometry.y_shape).zero_()
+    outputs = by_position(y)
     for tap in geometry.taps:
         seen, seeing = _overlap(tap, geometry)
         products = torch.matmul(_grouped(inputs[seen], geometry), _tap(weight, seeing, tap, geometry).mT)
-        _grouped(y[seeing], geometry).add_(products)
-    return channels_second(y)
+        _grouped(outputs[seeing], geometry).add_(products)
+    return y
 
 
 def input_gradient(grad: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
     """dx[i·stride + u·dilation − padding] += dy[i] · w[i, :, :, u], tap by tap."""
     grads = position_major(grad)
-    dx = grad.new_zeros((*geometry.input_size, geometry.batch, geometry.in_channels))
+    dx = empty_activations(grad, geometry.x_shape).zero_()
+    inputs = by_position(dx)
     for tap in geometry.taps:
         seen, seeing = _overlap(tap, geometry)
         products = torch.matmul(_grouped(grads[seeing], geometry), _tap(weight, seeing, tap, geometry))
-        _grouped(dx[seen], geometry).add_(products)
-    return channels_second(dx)
+        _grouped(inputs[seen], geometry).add_(products)
+    return dx
 
 
 def weight_gradient(x: Tensor, grad: Tensor, geometry: Geometry) -> Tensor:

@@ -1,8 +1,11 @@
 """The shape of one locally connected computation, and how its activations lie in memory."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from math import prod
+from operator import mul
 
 import torch
 from torch import Tensor
@@ -68,18 +71,36 @@ def position_major(x: Tensor) -> Tensor:
     In this order the inputs of one filter tap are a (batch × channels) matrix without gaps, so a locally connected
     layer is one small matrix product per position and needs no unfolded copy of its input.
     """
-    ordered = x.movedim((0, 1), (-2, -1))
+    ordered = by_position(x)
     if ordered.is_contiguous() or not x.is_contiguous():
         return ordered.contiguous()
     # A plain (batch·channels) × positions transposition is several times faster than copying a 4-d permutation.
     return x.reshape(x.shape[0] * x.shape[1], -1).t().contiguous().view(ordered.shape)
 
 
-def channels_second(ordered: Tensor) -> Tensor:
-    """Undo ``position_major``'s order of axes, without moving any number."""
-    x = ordered.movedim((-2, -1), (0, 1))
-    if x.shape[0] != 1:
-        return x
+def empty_activations(like: Tensor, shape: Sequence[int], *, dtype: torch.dtype | None = None) -> Tensor:
+    """Memory for activations of the shape (batch, channels, *space) that lie position by position.
+
+    It is no view of a tensor with another order of axes: autograd refuses operations in place on views that come out
+    of an operator.
+    """
+    batch, channels, *space = shape
+    along_batch, *along_space = accumulate([channels, batch, *reversed(space[1:])], mul)
     # One image lies channels last. Its batch axis gets the stride that PyTorch gives it then: with any other one,
     # PyTorch's batch normalisation reads the gradient that comes back, or this one, in the wrong order.
-    return x.as_strided(x.shape, (x.numel(), *x.stride()[1:]))
+    along_batch = prod(shape) if batch == 1 else along_batch
+    return like.new_empty_strided(tuple(shape), (along_batch, 1, *reversed(along_space)), dtype=dtype)
+
+
+def by_position(x: Tensor) -> Tensor:
+    """A view as (*space, batch, channels): contiguous if ``x`` lies in memory position by position."""
+    return x.movedim((0, 1), (-2, -1))
+
+
+def channel_major(x: Tensor) -> Tensor:
+    """A contiguous copy of activations that lie position by position."""
+    y = x.new_empty(x.shape)
+    if x.numel():
+        channels = x.shape[0] * x.shape[1]
+        y.view(channels, -1).copy_(by_position(x).reshape(-1, channels).t())
+    return y

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from sleepconv.kernels.geometry import Geometry, channels_second
+from sleepconv.kernels.geometry import Geometry, empty_activations
 
 
 def forward(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
     """y[b, o, i] = Σ_{c, u} w[i, o, c, u] · x[b, c, i·stride + u·dilation − padding], with zeros outside the input."""
     padded = _padded(x, geometry)
-    y = _ordered_zeros(x, geometry.y_shape)
+    y = empty_activations(x, geometry.y_shape)
     for position in product(*map(range, geometry.output_size)):
         window = _window(padded, position, geometry)
         for group in range(geometry.groups):
@@ -31,7 +31,7 @@ def input_gradient(grad: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
             ins, outs = _channels(group, geometry)
             window[:, ins] += torch.einsum("bo,oc...->bc...", grad[_at(outs, position)], weight[position][outs])
     inside = [slice(p, p + n) for p, n in zip(geometry.padding, geometry.input_size, strict=True)]
-    return _ordered_zeros(grad, geometry.x_shape).copy_(padded[:, :, *inside])
+    return empty_activations(grad, geometry.x_shape).copy_(padded[:, :, *inside])
 
 
 def weight_gradient(x: Tensor, grad: Tensor, geometry: Geometry) -> Tensor:
@@ -70,7 +70,3 @@ def _channels(group: int, g: Geometry) -> tuple[slice, slice]:
 
 def _at(channels: slice, position: tuple[int, ...]) -> tuple[Any, ...]:
     return (slice(None), channels, *position)
-
-
-def _ordered_zeros(like: Tensor, shape: tuple[int, ...]) -> Tensor:
-    return channels_second(like.new_zeros((*shape[2:], *shape[:2])))

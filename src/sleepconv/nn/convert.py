@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sleepconv.nn.dry_run import Kind, Visit, check_convertible, visit_layers
-from sleepconv.nn.layout import contiguous_outputs, forget_layout
+from sleepconv.nn.layout import forget_layout
 from sleepconv.nn.locally_connected import (
     LocallyConnected,
     LocallyConnected1d,
@@ -52,8 +52,8 @@ def to_locally_connected(
 
     The model runs once on ``sample_input`` to learn the size of every layer; its BatchNorm statistics, its random
     state and its train/eval mode stay as they were. Stride, padding, dilation, groups, bias and padding mode are kept.
-    BatchNorm and ReLU modules get a class that keeps the responses' memory layout; their results and ``state_dict``
-    keys do not change.
+    Responses lie in memory as a convolution's do, or as the next layer reads them fastest where all that is between is
+    known to handle that (see ``keep_layout``).
 
     Args:
         model: any model with convolutions, or a bare convolution.
@@ -104,10 +104,6 @@ def to_convolutional(model: nn.Module, *, inplace: bool = False) -> nn.Module:
         text = "the model has no locally connected and no per-patch layer; nothing was changed"
         warnings.warn(text, NothingConvertedWarning, stacklevel=2)
     forget_layout(model)
-    for module in model.modules():
-        for number, hook in list(module._forward_hooks.items()):
-            if hook is contiguous_outputs:
-                del module._forward_hooks[number]
     return replace_layers(model, shared)
 
 

@@ -88,14 +88,16 @@ def possible_runs(model: nn.Module, sample_input: Any) -> list[tuple[Any, bool]]
     return runs
 
 
-def rehearse(model: nn.Module, sample_input: Any, *, training: bool = False) -> None:
-    """Run the model on the sample, without its compiled code, and leave no trace."""
+def rehearse(model: nn.Module, sample_input: Any, *, training: bool = False, differentiable: bool = False) -> Any:
+    """Run the model on the sample, without its compiled code, and leave no trace; return what it returns."""
     arguments, keywords = _as_call(sample_input)
     eager = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
-    with _untouched(model), eager:
+    with _untouched(model), eager, torch.set_grad_enabled(differentiable):
         if not training:
             model.eval()
-        model(*arguments, **keywords)
+        elif not model.training:
+            model.train()
+        return model(*arguments, **keywords)
 
 
 def two_of_each(sample_input: Any) -> Any:

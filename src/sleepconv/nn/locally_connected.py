@@ -43,6 +43,7 @@ class LocallyConnected(nn.Module):
     convolution: ClassVar[Any]
     function: ClassVar[Callable[..., Tensor]]
     bias: nn.Parameter | None
+    position_major: bool = False
 
     def __init__(
         self,
@@ -79,7 +80,6 @@ class LocallyConnected(nn.Module):
         bias_shape = (self.out_channels, *self.output_size) if bias == "neuron" else (self.out_channels,)
         own_bias = nn.Parameter(torch.empty(bias_shape, device=device, dtype=dtype)) if bias else None
         self.register_parameter("bias", own_bias)
-        self.contiguous_output = False
         self.reset_parameters()
 
     @torch.no_grad()
@@ -122,8 +122,8 @@ class LocallyConnected(nn.Module):
         if self.padding_mode != "zeros":
             x, padding = self._extend(x), 0
         geometry: dict[str, Any] = {"stride": self.stride, "dilation": self.dilation, "groups": self.groups}
-        y = type(self).function(x, self.weight, self.bias, padding=padding, **geometry)
-        return y.contiguous() if self.contiguous_output else y
+        geometry |= {"padding": padding, "position_major": self.position_major}
+        return type(self).function(x, self.weight, self.bias, **geometry)
 
     def _extend(self, x: Tensor) -> Tensor:
         sides = padding_sides(self.padding, self.kernel_size, self.stride, self.dilation)
@@ -235,8 +235,9 @@ class LocallyConnected2d(LocallyConnected):
         bias: (out_channels,), or (out_channels, out_height, out_width), or None.
         grids: who shares with whom in sleep.
         interior: the neurons that see no padding.
-        contiguous_output: return responses in PyTorch's default memory layout, at the cost of a copy; by default they
-            stay in the order in which the next locally connected layer reads them.
+        position_major: leave the responses in memory position by position, as the next layer reads them, instead of
+            rearranging them; False, unless ``to_locally_connected`` or ``keep_layout`` found that all modules that
+            get them can handle it.
 
     >>> layer = LocallyConnected2d(3, 8, 3, input_size=(16, 16), padding=1)
     >>> layer(torch.randn(4, 3, 16, 16)).shape

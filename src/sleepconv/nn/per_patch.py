@@ -34,8 +34,9 @@ class PerPatchLinear(nn.Module):
         weight: (patches, out_features, in_features).
         bias: (out_features,), or (patches, out_features), or None.
         grids: who shares with whom in sleep: all patches.
-        contiguous_output: return responses in PyTorch's default memory layout, at the cost of a copy; by default they
-            lie patch by patch, as the next per-patch layer reads them.
+        position_major: leave the responses in memory patch by patch, as the next per-patch layer reads them, instead of
+            rearranging them; False, unless ``to_per_patch`` or ``keep_layout`` found that all modules that get them
+            can handle it.
 
     >>> layer = PerPatchLinear(8, 24, num_patches=16)
     >>> layer(torch.randn(4, 16, 8)).shape
@@ -45,6 +46,7 @@ class PerPatchLinear(nn.Module):
     """
 
     bias: nn.Parameter | None
+    position_major: bool = False
 
     def __init__(
         self,
@@ -70,7 +72,6 @@ class PerPatchLinear(nn.Module):
         shape = (num_patches, out_features) if bias == "patch" else (out_features,)
         own_bias = nn.Parameter(torch.empty(shape, device=device, dtype=dtype)) if bias else None
         self.register_parameter("bias", own_bias)
-        self.contiguous_output = False
         self.reset_parameters()
 
     @torch.no_grad()
@@ -96,8 +97,7 @@ class PerPatchLinear(nn.Module):
 
     def forward(self, z: Float[Tensor, "*batch patches in_features"]) -> Float[Tensor, "*batch patches out_features"]:
         """Respond to the tokens, every patch with its own weights."""
-        y = per_patch_linear(z, self.weight, self.bias)
-        return y.contiguous() if self.contiguous_output else y
+        return per_patch_linear(z, self.weight, self.bias, position_major=self.position_major)
 
     def extra_repr(self) -> str:
         """What ``print`` shows."""

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from sleepconv.nn.dry_run import Kind, possible_runs, rehearse
-from sleepconv.nn.layout import contiguous_outputs, forget_layout, keep_layout
+from sleepconv.nn.layout import keep_layout
 
 HOOKS = [name for name in vars(nn.Module()) if name.endswith(("_hooks", "_with_kwargs", "_always_called", "_hook"))]
 
@@ -69,18 +69,12 @@ def exchange(
             new.reset_parameters()
     runs = possible_runs(model, sample_input)
     converted: Any = replace_layers(model, dict(layers.values()))
-    keep_layout(converted)
     try:
         _check_converted(converted, runs, {name: new for name, (_, new) in layers.items()})
     except BaseException:
-        forget_layout(converted)
         replace_layers(converted, {new: old for old, new in layers.values()})
         raise
-    if converted is model:
-        converted.register_forward_hook(contiguous_outputs)
-    else:
-        converted.contiguous_output = True
-    return converted
+    return keep_layout(converted, sample_input)
 
 
 def replace_layers(model: nn.Module, replacements: Mapping[nn.Module, Any]) -> nn.Module:
@@ -108,28 +102,17 @@ def warn_left_alone(names: Iterable[str], why: str) -> None:
 
 
 def _check_converted(model: nn.Module, runs: list[tuple[Any, bool]], layers: Mapping[str, Any]) -> None:
-    """Run the converted model: its own code must call the new layers, and must get along with their responses."""
+    """Run the converted model: its own code must call the new layers."""
     called: set[nn.Module] = set()
     with ExitStack() as stack:
         for layer in layers.values():
             handle = layer.register_forward_hook(lambda module, inputs, output: called.add(module))
             stack.callback(handle.remove)
-        try:
-            _rehearse_all(model, runs)
-        except RuntimeError as error:
-            if "view" not in str(error):
-                raise
-            for layer in layers.values():  # the model insists on contiguous responses
-                layer.contiguous_output = True
-            _rehearse_all(model, runs)
+        for sample, training in runs:
+            rehearse(model, sample, training=training)
     idle = [name for name, layer in layers.items() if layer not in called]
     if idle:
         raise ValueError(
             f"{', '.join(idle)} would not be used: the model keeps its layers also outside of its submodules "
             "(in a list, dict or closure) and calls them there; use nn.ModuleList, nn.ModuleDict or attributes"
         )
-
-
-def _rehearse_all(model: nn.Module, runs: list[tuple[Any, bool]]) -> None:
-    for sample, training in runs:
-        rehearse(model, sample, training=training)

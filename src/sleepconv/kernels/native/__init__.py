@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from sleepconv.kernels.geometry import Geometry, channels_second, position_major
+from sleepconv.kernels.geometry import Geometry, empty_activations, position_major
 
 
 class InstructionSet(IntEnum):
@@ -43,20 +43,20 @@ class _Geometry(ctypes.Structure):
 
 def forward(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
     """y of ``reference.forward``."""
-    shape = (*geometry.output_size, geometry.batch, geometry.out_channels)
-    return channels_second(_run(_Pass.FORWARD, position_major(x), weight, shape, geometry))
+    y = empty_activations(x, geometry.y_shape, dtype=_computed_in(x))
+    return _run(_Pass.FORWARD, position_major(x), weight, y, geometry)
 
 
 def input_gradient(grad: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
     """dx of ``reference.input_gradient``."""
-    shape = (*geometry.input_size, geometry.batch, geometry.in_channels)
-    return channels_second(_run(_Pass.INPUT_GRADIENT, position_major(grad), weight, shape, geometry))
+    dx = empty_activations(grad, geometry.x_shape, dtype=_computed_in(grad))
+    return _run(_Pass.INPUT_GRADIENT, position_major(grad), weight, dx, geometry)
 
 
 def weight_gradient(x: Tensor, grad: Tensor, geometry: Geometry) -> Tensor:
     """dw of ``reference.weight_gradient``."""
-    shape = geometry.weight_shape
-    return _run(_Pass.WEIGHT_GRADIENT, position_major(x), position_major(grad), shape, geometry)
+    dw = x.new_empty(geometry.weight_shape, dtype=_computed_in(x))
+    return _run(_Pass.WEIGHT_GRADIENT, position_major(x), position_major(grad), dw, geometry)
 
 
 def share_(weight: Tensor, grids: Tensor) -> None:
@@ -111,11 +111,14 @@ def _library() -> ctypes.CDLL | str:
         return f"its native kernel does not load ({error})"
 
 
-def _run(which: _Pass, first: Tensor, second: Tensor, shape: tuple[int, ...], geometry: Geometry) -> Tensor:
+def _computed_in(tensor: Tensor) -> torch.dtype:
+    return torch.float64 if tensor.dtype == torch.float64 else torch.float32
+
+
+def _run(which: _Pass, first: Tensor, second: Tensor, out: Tensor, geometry: Geometry) -> Tensor:
     library = _library()
     assert not isinstance(library, str), library
-    dtype = torch.float64 if first.dtype == torch.float64 else torch.float32
-    out = torch.empty(shape, dtype=dtype)
+    dtype = out.dtype
     if geometry.batch == 0 or out.numel() == 0:
         return out.zero_().to(first.dtype)
     operands = [tensor.to(dtype).contiguous() for tensor in (first, second)]
