@@ -29,7 +29,7 @@ $(BRAINSCORE)/installed: pyproject.toml setup.py constraints-brainscore.txt
 	test -x $(BRAINSCORE)/bin/python || $(PYTHON) -m venv $(BRAINSCORE)
 	$(BRAINSCORE)/bin/python -m pip install --quiet --constraint constraints-brainscore.txt brainscore_vision
 	$(BRAINSCORE)/bin/python -m pip install --quiet --constraint constraints-brainscore.txt \
-	    --editable '.[brain,data,figures,netcdf]' beartype hypothesis pytest
+	    --editable '.[brain,data,figures,netcdf]' beartype hypothesis pytest pytest-timeout
 	touch $@
 
 bench: setup  ## speed and memory as ratios in one run

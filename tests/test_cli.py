@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -95,6 +96,20 @@ def test_a_damaged_summary_is_one_line(content, tmp_path, capsys):
     assert main(["train", "cifar10_local", "--runs", str(tmp_path)]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert f"{folder / 'summary.json'} " in line
+
+
+@pytest.mark.parametrize("number", ["1e999", "1" + 400 * "0", "-1" + 9000 * "0"])
+@pytest.mark.parametrize("name", ["recipe.json", "metrics.jsonl", "summary.json", "environment.json"])
+def test_a_number_too_large_for_a_float_is_one_line(name, number, record, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    file = record("cifar10_local", top1=50.0) / name
+    known = file.read_text() if file.exists() else '{"kind": "evaluation", "seconds": 1}\n'
+    file.write_text(re.sub(r'("(learning_rate|seconds|cores)": )[\d.e-]+', rf"\g<1>{number}", known))
+    for verb in ("report runs", "runs", "table 1", "list", "figure learning"):
+        main(verb.split())
+        (line,) = [line for line in capsys.readouterr().err.splitlines() if "left out" in line]
+        assert name in line
+        assert f"the number {number[:16]}" in line
 
 
 def test_an_unknown_verb_suggests_the_nearest(capsys: pytest.CaptureFixture):

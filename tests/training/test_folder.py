@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from sleepconv.training import Run, RunFolder, train
-from sleepconv.training.folder import CHECKPOINT, ENVIRONMENT, METRICS, RECIPE, SUMMARY
+from sleepconv.cli import main
+from sleepconv.sweep import Job
+from sleepconv.training import Run, RunFolder, run_path, train
+from sleepconv.training.folder import CHECKPOINT, ENVIRONMENT, METRICS, RECIPE, SUMMARY, WEIGHTS
 
 
 def test_a_folder_in_which_nothing_was_learned_takes_another_recipe(tmp_path: Path, small: Run):
@@ -143,3 +145,27 @@ def test_a_run_without_a_whole_checkpoint_begins_anew_and_says_so(tmp_path: Path
     assert "begins anew: there is no whole checkpoint" in said
     assert said.count("set aside as") == 2
     assert_same_end(tmp_path / "whole", tmp_path / "run")
+
+
+def test_a_finished_run_that_lost_weights_or_reports_is_not_taken_for_whole(tmp_path: Path, small: Run, capsys):
+    run = small.changed(epochs=2)
+    job = Job(run, run_path(tmp_path / "runs", run))
+    train(run, job.folder, quiet=True)
+    RunFolder(job.folder).copy_records(tmp_path / "kept")
+    assert [Job(run, run_path(tmp_path / place, run)).state for place in ("runs", "kept")] == ["done", "done"]
+    for name, kept, loss in (
+        (WEIGHTS, 0, "model.safetensors has 0 of [0-9]+ bytes"),
+        (WEIGHTS, None, "model.safetensors is missing"),
+        (METRICS, 100, "metrics.jsonl has 0 of 2 evaluations"),
+    ):
+        whole = (job.folder / name).read_bytes()
+        (job.folder / name).unlink() if kept is None else os.truncate(job.folder / name, kept)
+        assert job.state == "damaged"
+        with pytest.raises(ValueError, match=f"{loss}; put it back, or remove the folder to train the run again"):
+            train(run, job.folder, quiet=True)
+        assert main(["runs", str(tmp_path)]) == 0
+        shown = capsys.readouterr()
+        assert shown.out.count("weights lost") == (name == WEIGHTS)
+        assert shown.err.count("left out") == (name == METRICS)
+        (job.folder / name).write_bytes(whole)
+    assert job.state == "done"

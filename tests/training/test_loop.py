@@ -1,5 +1,6 @@
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -187,6 +188,13 @@ def test_ctrl_c_finishes_the_step_and_the_run_goes_on_from_there(tmp_path: Path,
         train(small, tmp_path / "run", quiet=True, listeners=[press])
     train(small, tmp_path / "run", quiet=True)
     assert_same_end(tmp_path / "whole", tmp_path / "run")
+
+
+def test_ctrl_c_that_is_ignored_does_not_stop_a_run(tmp_path: Path, small: Run):
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    press = [lambda report: signal.raise_signal(signal.SIGINT)]
+    assert train(small.changed(epochs=1), tmp_path, quiet=True, listeners=press) is not None
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
 def test_an_unwritable_folder_is_one_clear_error(tmp_path: Path, small: Run):

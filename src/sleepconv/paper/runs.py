@@ -57,6 +57,7 @@ def _entry(folder: RunFolder) -> dict[str, Any]:
         "epochs_done": len(evaluations),
         "epochs": run.scaled_epochs,
         "finished": folder.summary() is not None,
+        "weights_lost": _lost_weights(folder),
         "top1": evaluations[-1]["top1"] if evaluations else None,
         "train_top1": epochs[-1]["top1"] if epochs else None,
         "seconds_per_epoch": median(times) if times else None,
@@ -65,6 +66,14 @@ def _entry(folder: RunFolder) -> dict[str, Any]:
         "seconds": sum(times),
         **_last_snr(reports),
     }
+
+
+def _lost_weights(folder: RunFolder) -> bool:
+    try:
+        folder.check_weights()
+    except ValueError:
+        return True
+    return False
 
 
 def _changed(run: Run) -> dict[str, Any]:
@@ -97,7 +106,7 @@ def _cells(entry: dict[str, Any]) -> list[str]:
         entry["name"] + (f" ({changes})" if changes else ""),
         f"{entry['scale']:g}",
         str(entry["seed"]),
-        str(epochs) if entry["finished"] else f"{done} of {epochs}",
+        (str(epochs) if entry["finished"] else f"{done} of {epochs}") + ", weights lost" * entry["weights_lost"],
         top1,
         number(entry["train_top1"]),
         number(entry["seconds_per_epoch"], ".0f"),

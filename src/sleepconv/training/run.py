@@ -4,8 +4,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from difflib import get_close_matches
-from math import isfinite
 from typing import Any, Literal, get_args
+
+from sleepconv.files import parse_json
+from sleepconv.training.reports import is_number
 
 Connectivity = Literal["convolutional", "local", "local_after_first"]
 Start = Literal["independent", "shared"]
@@ -103,7 +105,7 @@ class Run:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise TypeError(f"{name} is a number, not {value!r}")
-            if not isfinite(value) or value < 0 or (value == 0 and name != "weight_decay"):
+            if not is_number(value) or value < 0 or (value == 0 and name != "weight_decay"):
                 bound = "0 or more" if name == "weight_decay" else "above 0"
                 raise ValueError(f"{name} is a finite number, {bound}, not {value}")
 
@@ -129,7 +131,7 @@ class Run:
         >>> Run.from_json(run.as_json()) == run
         True
         """
-        values = json.loads(text)
+        values = parse_json(text)
         if not isinstance(values, dict):
             raise ValueError(f"a run is a JSON object, not {type(values).__name__}")
         return cls(**checked_fields(values))
