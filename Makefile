@@ -11,7 +11,7 @@ test: setup  ## set up, lint, check types, run every test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
 setup: .venv/installed
 
