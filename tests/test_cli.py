@@ -94,8 +94,15 @@ def test_a_damaged_summary_is_one_line(content, tmp_path, capsys):
     assert f"{folder / 'summary.json'} " in line
 
 
-@pytest.mark.parametrize("number", ["1e999", "1" + 400 * "0", "-1" + 9000 * "0"])
-@pytest.mark.parametrize("name", ["recipe.json", "metrics.jsonl", "summary.json", "environment.json"])
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("recipe.json", "1" + 400 * "0"),
+        ("metrics.jsonl", "1e999"),
+        ("summary.json", "1" + 400 * "0"),
+        ("environment.json", "1e999"),
+    ],
+)
 def test_a_number_too_large_for_a_float_is_one_line(name, number, record, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     file = record("cifar10_local", top1=50.0) / name
