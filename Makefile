@@ -11,7 +11,7 @@ test: setup  ## set up, lint, check types, run every test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
 setup: .venv/installed
 
@@ -29,7 +29,7 @@ $(BRAINSCORE)/installed: pyproject.toml setup.py constraints-brainscore.txt
 	test -x $(BRAINSCORE)/bin/python || $(PYTHON) -m venv $(BRAINSCORE)
 	$(BRAINSCORE)/bin/python -m pip install --quiet --constraint constraints-brainscore.txt brainscore_vision
 	$(BRAINSCORE)/bin/python -m pip install --quiet --constraint constraints-brainscore.txt \
-	    --editable '.[brain,data,figures,netcdf]' beartype hypothesis pytest
+	    --editable '.[brain,data,figures,netcdf]' beartype hypothesis pytest pytest-timeout
 	touch $@
 
 bench: setup  ## speed and memory as ratios in one run

@@ -4,6 +4,7 @@ import gzip
 import io
 import os
 import resource
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,31 @@ from PIL import Image
 from sleepconv.recipes import recipe
 from sleepconv.training import RunFolder, run_path
 
+# One worker runs all of such a file, and begins with it: its runs are made once, or its networks kept.
+WHOLE_FILES = [
+    "tests/docs/test_site.py",
+    "tests/recipes/test_every_recipe_learns.py",
+    "tests/report/test_report.py",
+    "tests/sleep/test_distributed.py",
+    "tests/test_demo.py",
+    "tests/test_examples.py",
+    "tests/training/test_kill.py",
+    "tests/training/test_parallel.py",
+]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Share the tests among workers; xdist's own ``loadgroup`` does not group under pytest 9.2."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFileOrTest(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return file if file in WHOLE_FILES else nodeid
+
+    return ByFileOrTest(config, log)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--sweep", action="store_true", help="try every case of tests/nn/test_neighbours.py")
@@ -27,6 +53,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(autouse=True)
 def seed() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _ctrl_c() -> Iterator[None]:
+    """Ctrl-C is heard, here and in processes started here, also where it was ignored (``nohup make test &``)."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

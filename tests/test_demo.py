@@ -14,8 +14,6 @@ from sleepconv import cli
 from sleepconv.demo import NETWORKS, demo_run, run_demo
 from sleepconv.training import TrainingInterrupted, find_runs
 
-pytestmark = pytest.mark.xdist_group("demo")  # its runs are made once
-
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
@@ -67,15 +65,6 @@ def test_the_three_networks_differ_only_in_connectivity_and_sleep():
 def test_no_seeds_are_refused(tmp_path, capsys):
     assert cli.main(["demo", "--out", str(tmp_path), "--seeds", "0"]) == 1
     assert "seeds is the number of networks of each kind" in capsys.readouterr().err
-
-
-def test_an_interrupted_demo_leaves_nothing(tmp_path):
-    def interrupt(_):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run_demo(tmp_path, seeds=1, scale=0.01, say=interrupt)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_terminated_demo_leaves_nothing_and_says_143(tmp_path):

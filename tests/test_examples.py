@@ -1,11 +1,11 @@
 """Every example runs as it stands, and the notebook cell by cell."""
 
 import ast
+import io
 import json
-import os
 import runpy
-import subprocess
 import sys
+from contextlib import redirect_stdout
 from functools import cache
 from pathlib import Path
 
@@ -15,24 +15,23 @@ import pytest
 from sleepconv.brain import Recording
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 @cache
-def output_of(name: str) -> str:
-    command = [sys.executable, str(EXAMPLES / name)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=ONE_THREAD)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def output_of(name: str, *arguments: str) -> str:
+    """What it prints when it is run as a program, here in this process: to import PyTorch again would take longer."""
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
+        patch.setattr(sys, "argv", [name, *arguments])
+        runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+    return printed.getvalue()
 
 
-@pytest.mark.xdist_group("examples")
 @pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.py")))
 def test_runs_and_prints_what_it_found(name):
     assert output_of(name)
 
 
-@pytest.mark.xdist_group("examples")
 def test_the_layer_that_a_made_up_brain_is_made_of_fits_it_best():
     fits = {
         tuple(line.split()[:2]): line.split()[3] for line in output_of("score_against_neurons.py").splitlines()[1:4]
@@ -40,15 +39,14 @@ def test_the_layer_that_a_made_up_brain_is_made_of_fits_it_best():
     assert max(fits, key=lambda layer: float(fits[layer])) == ("convolutional", "stages.1.0")
 
 
-def test_frames_of_a_movie_do_not_help_to_predict_each_other(tmp_path, monkeypatch, capsys):
+def test_frames_of_a_movie_do_not_help_to_predict_each_other(tmp_path):
     """Every neuron answers at random to a movie, and alike to all its frames: nothing that holds for other movies."""
     random, movies = np.random.default_rng(0), np.arange(160) // 16
     frames = random.integers(60, 196, (10, 16, 16, 3))[movies] + random.integers(-3, 4, (160, 16, 16, 3))
     answers = random.normal(size=(10, 9))[movies] + 0.1 * random.normal(size=(160, 9))
     Recording("movies", "V1", frames.astype(np.uint8), answers, movies).save(tmp_path / "movies.npz")
-    monkeypatch.setattr(sys, "argv", ["score_against_neurons.py", str(tmp_path / "movies.npz")])
-    runpy.run_path(str(EXAMPLES / "score_against_neurons.py"), run_name="__main__")
-    fits = [float(line.split(" r ")[1]) for line in capsys.readouterr().out.splitlines()[1:]]
+    lines = output_of("score_against_neurons.py", str(tmp_path / "movies.npz")).splitlines()[1:]
+    fits = [float(line.split(" r ")[1]) for line in lines]
     assert len(fits) == 6
     assert max(fits) < 0.3
 
@@ -56,8 +54,8 @@ def test_frames_of_a_movie_do_not_help_to_predict_each_other(tmp_path, monkeypat
 def test_the_hebbian_rule_is_watched_as_an_animation(tmp_path):
     from PIL import Image
 
-    script, gif = EXAMPLES / "watch_the_hebbian_rule.py", tmp_path / "hebbian.gif"
-    subprocess.run([sys.executable, str(script), str(gif)], check=True, capture_output=True, env=ONE_THREAD)
+    gif = tmp_path / "hebbian.gif"
+    output_of("watch_the_hebbian_rule.py", str(gif))
     assert Image.open(gif).n_frames == 41
 
 

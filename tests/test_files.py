@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sleepconv.files import write_atomically
+from sleepconv.files import parse_json, write_atomically
 
 FULL = """
 import resource, signal, sys
@@ -35,3 +35,10 @@ def test_a_full_disk_leaves_the_old_file_and_names_it(tmp_path: Path):
     assert str(file) in done.stderr.splitlines()[-1]
     assert file.read_text() == "old"
     assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "1" + 400 * "0", "-1" + 9000 * "0"])
+def test_a_number_that_no_float_can_hold_is_refused(number: str):
+    with pytest.raises(ValueError, match=r"^the number -?1[e0-9.]+ is too large$"):
+        parse_json(f'{{"top1": [{number}]}}')
+    assert parse_json("[1.5, -3, 0.0]") == [1.5, -3, 0.0]

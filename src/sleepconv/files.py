@@ -1,7 +1,10 @@
 """Files that are written whole or not at all, and read or said to be absent, never taken for absent."""
 
+import json
 import os
+from math import isinf
 from pathlib import Path
+from typing import Any
 
 
 def write_atomically(target: Path, text: str) -> None:
@@ -55,3 +58,24 @@ def size_if_there(file: Path) -> int | None:
         return file.stat().st_size
     except FileNotFoundError:
         return None
+
+
+def parse_json(text: str | bytes) -> Any:
+    """What a JSON text says; a number that is too large for a float is a ValueError, before anybody computes with it.
+
+    >>> parse_json('{"top1": 1e999}')
+    Traceback (most recent call last):
+    ValueError: the number 1e999 is too large
+    """
+    return json.loads(text, parse_float=_float, parse_int=_int)
+
+
+def _float(text: str) -> float:
+    if isinf(value := float(text)):
+        raise ValueError(f"the number {text if len(text) < 20 else text[:16] + '...'} is too large")
+    return value
+
+
+def _int(text: str) -> int:
+    _float(text)
+    return int(text)

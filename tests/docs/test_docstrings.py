@@ -5,7 +5,20 @@ import inspect
 
 import pytest
 
-PACKAGES = ["functional", "nn", "sleep", "optim", "models", "data", "training", "recipes", "sweep", "kernels", "brain", "report"]
+PACKAGES = [
+    "functional",
+    "nn",
+    "sleep",
+    "optim",
+    "models",
+    "data",
+    "training",
+    "recipes",
+    "sweep",
+    "kernels",
+    "brain",
+    "report",
+]
 SIMULATION = [f"simulation.{name}" for name in ("theory", "circuit", "convergence", "noise", "records")]
 MODULES = [*SIMULATION, "sleep.lightning", "testing", "demo"]
 

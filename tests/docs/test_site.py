@@ -11,8 +11,6 @@ import pytest
 
 from sleepconv.cli import _parser
 
-pytestmark = pytest.mark.xdist_group("site")  # its runs are made once
-
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 COMMAND = re.compile(r"^(?:\s*)(sleepconv [^#\n]*)", re.M)

@@ -1,5 +1,6 @@
 """The tables' runs, epoch by epoch."""
 
+import json
 import re
 
 import pytest
@@ -7,6 +8,11 @@ import pytest
 from sleepconv.cli import main
 from sleepconv.paper import learning_figure
 from sleepconv.training.folder import METRICS, RunFolder
+from sleepconv.training.reports import NUMBERS
+
+
+def line(kind, epoch, top1):
+    return {"kind": kind, "epoch": epoch, "step": epoch, "top1": top1} | dict.fromkeys(NUMBERS["epoch"][3:], 1.0)
 
 
 @pytest.fixture
@@ -14,8 +20,8 @@ def learned(record):
     def write(name, **changes):
         folder = RunFolder(record(name, top1=60.0, **changes))
         for epoch in (1, 2):
-            folder.append({"kind": "epoch", "epoch": epoch, "top1": 30.0 * epoch})
-            folder.append({"kind": "evaluation", "epoch": epoch, "top1": 25.0 * epoch})
+            folder.append(line("epoch", epoch, 30.0 * epoch))
+            folder.append(line("evaluation", epoch, 25.0 * epoch))
         return folder
 
     return write
@@ -70,17 +76,11 @@ def test_nothing_to_draw_is_one_clear_error(learned, tmp_path, capsys, options, 
 
 
 def test_a_run_whose_reports_are_damaged_is_left_out_and_said_and_one_epoch_is_seen(learned, tmp_path, monkeypatch):
-    reports = {
-        0: "{",
-        1: '{"kind": "evaluation", "epoch": 1, "top5": 3}',
-        2: '{"kind": "epoch", "epoch": 1, "top1": 5}',
-    }
-    for seed, report in reports.items():
-        (learned("cifar10_local", seed=seed, scale=0.005).path / METRICS).write_text(report + "\n")
-    one = '{"kind": "epoch", "epoch": 1, "top1": 5}\n{"kind": "evaluation", "epoch": 1, "top1": 7}\n'
-    (learned("cifar10_local", seed=3, scale=0.005).path / METRICS).write_text(one)
+    trained, tested = json.dumps(line("epoch", 1, 5)), json.dumps(line("evaluation", 1, 7))
+    for seed, reports in enumerate(["{", tested.replace("top1", "top5"), trained, f"{trained}\n{tested}"]):
+        (learned("cifar10_local", seed=seed, scale=0.005).path / METRICS).write_text(reports + "\n")
     learning = learning_figure.read_learning([tmp_path / "runs"])
-    assert [line.rpartition(" left out: ")[0][-1] for line in learning.left_out] == ["0", "1", "2"]
+    assert [said.rpartition(" left out: ")[0][-1] for said in learning.left_out] == ["0", "1", "2"]
     drawn = []
     monkeypatch.setattr(learning_figure, "save", lambda figure, stem: drawn.append(figure) or [])
     learning_figure.draw(learning, tmp_path)

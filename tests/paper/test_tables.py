@@ -57,14 +57,16 @@ def test_records_that_are_not_the_row_are_left_out_and_named(record, runs):
     record("cifar10_local", top1=2.0, tuning=True, seed=1)
     (record("cifar10_local", top1=3.0, seed=2) / "summary.json").unlink()
     (record("cifar10_local", top1=4.0, seed=3) / "recipe.json").write_text("{")
-    record("cifar10_local", top1=60.0, seed=4, precision="float32", snr_every=7)
+    (record("cifar10_local", top1=5.0, seed=4) / "metrics.jsonl").write_text("{\n")
+    record("cifar10_local", top1=60.0, seed=5, precision="float32", snr_every=7)
     (block,), left_out = blocks(1, runs, dataset="cifar10")
-    assert rows_of(block)["LC"]["seeds"] == [4]
-    assert len(left_out) == 4
+    assert rows_of(block)["LC"]["seeds"] == [5]
+    assert len(left_out) == 5
     assert "learning_rate=0.5, not 0.001" in left_out[0]
     assert "tuning=True, not False" in left_out[1]
     assert "not finished" in left_out[2]
     assert "not a recipe of this version" in left_out[3]
+    assert "metrics.jsonl is damaged" in left_out[4]
 
 
 def test_a_seed_that_is_there_twice_counts_once(record, runs):

@@ -13,8 +13,6 @@ from sleepconv.report.groups import group
 from sleepconv.training import Run, find_runs, run_path, train
 from sleepconv.training.folder import RECIPE, RunFolder
 
-pytestmark = pytest.mark.xdist_group("report")  # its runs are made once
-
 SECTIONS = [
     "What was run",
     "Accuracy",

@@ -45,7 +45,7 @@ def test_infinite_snr_survives_in_strict_json(tmp_path):
     assert [float(value) for value in record["curves"][0]["negative_log_snr"]] == [0.5, -math.inf]
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"setup": 1}', "3"])
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"setup": 1}', "3", '{"setup": {}, "curves": [1e999]}'])
 def test_a_file_that_is_no_record_is_named_and_kept(small, tmp_path, content):
     (tmp_path / "small.json").write_text(content)
     with pytest.raises(ValueError, match=r"small\.json is not the record of a simulation"):

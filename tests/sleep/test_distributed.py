@@ -15,8 +15,6 @@ from sleepconv.sleep import Hebbian, Instant
 from sleepconv.sleep.distributed import reshard_, share_
 from sleepconv.testing import assert_convolutional
 
-pytestmark = pytest.mark.xdist_group("distributed")  # its runs are made once
-
 PROCESSES, STEPS, BATCH = 2, 5, 8
 LAYER_BY_LAYER = Hebbian(patterns="layer_by_layer", steps=5, patterns_per_step=16)
 SINGLE, REPLICAS, SHARDS = "one process", "DDP", "FSDP2"

@@ -142,7 +142,6 @@ def train_as_replica(rank, folder):
     torch.save([model.state_dict(), len(callback.sleep.records)], folder / f"{rank}.pt")
 
 
-@pytest.mark.xdist_group("distributed")
 def test_replicas_stay_alike_when_patterns_differ_between_them(on_two_processes, tmp_path):
     on_two_processes(train_as_replica, tmp_path)
     (first, sleeps), (second, _) = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))

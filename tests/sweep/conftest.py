@@ -1,8 +1,19 @@
 """A run that takes seconds."""
 
+from collections.abc import Iterator
+
 import pytest
+import torch
 
 from sleepconv.training import Run
+
+
+@pytest.fixture(autouse=True)
+def _threads() -> Iterator[None]:
+    """What is carried out in this process changes them."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture

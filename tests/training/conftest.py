@@ -1,6 +1,7 @@
 """A run that takes a second."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from sleepconv.training import Run, RunFolder
+from sleepconv.training import Run, RunFolder, train
 from sleepconv.training.folder import WEIGHTS
 
 SMALL = Run(
@@ -25,8 +26,8 @@ SMALL = Run(
 )
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
+@contextmanager
+def one_thread() -> Iterator[None]:
     """The order of sums, and so the last bit, depends on the number of threads; the processes started here have one."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -34,9 +35,24 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
+
+
+@pytest.fixture(scope="session")
 def small() -> Run:
     return SMALL
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small run, trained to its end without a stop; not to be changed."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    with one_thread():
+        train(SMALL, folder, quiet=True)
+    return folder
 
 
 def weights(folder: Path) -> dict[str, Tensor]:

@@ -1,12 +1,15 @@
 """Folders that something happened to."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
-from sleepconv.training import Run, RunFolder, train
-from sleepconv.training.folder import CHECKPOINT, ENVIRONMENT, METRICS, RECIPE, SUMMARY
+from sleepconv.cli import main
+from sleepconv.sweep import Job
+from sleepconv.training import Run, RunFolder, run_path, train
+from sleepconv.training.folder import CHECKPOINT, ENVIRONMENT, METRICS, RECIPE, SUMMARY, WEIGHTS
 
 
 def test_a_folder_in_which_nothing_was_learned_takes_another_recipe(tmp_path: Path, small: Run):
@@ -133,8 +136,9 @@ def test_damaged_checkpoints_do_not_crowd_out_whole_ones(tmp_path: Path, small: 
     assert (checkpoints.folder / "step-00000006.damaged").is_file()
 
 
-def test_a_run_without_a_whole_checkpoint_begins_anew_and_says_so(tmp_path: Path, small: Run, assert_same_end, capsys):
-    train(small, tmp_path / "whole", quiet=True)
+def test_a_run_without_a_whole_checkpoint_begins_anew_and_says_so(
+    tmp_path: Path, small: Run, whole: Path, assert_same_end, capsys
+):
     train(small, tmp_path / "run", quiet=True, max_steps=4)
     for path in RunFolder(tmp_path / "run").checkpoints.paths():
         os.truncate(path, 100)
@@ -142,4 +146,28 @@ def test_a_run_without_a_whole_checkpoint_begins_anew_and_says_so(tmp_path: Path
     said = capsys.readouterr().err
     assert "begins anew: there is no whole checkpoint" in said
     assert said.count("set aside as") == 2
-    assert_same_end(tmp_path / "whole", tmp_path / "run")
+    assert_same_end(whole, tmp_path / "run")
+
+
+def test_a_finished_run_that_lost_weights_or_reports_is_not_taken_for_done(
+    tmp_path: Path, small: Run, whole: Path, capsys
+):
+    job, kept = (Job(small, run_path(tmp_path / name, small)) for name in ("runs", "kept"))
+    shutil.copytree(whole, job.folder)
+    RunFolder(job.folder).copy_records(tmp_path / "kept")
+    assert job.state == kept.state == "done"
+    for name, left, loss in (
+        (WEIGHTS, 0, "model.safetensors has 0 of [0-9]+ bytes"),
+        (WEIGHTS, None, "model.safetensors is missing"),
+        (METRICS, 100, "metrics.jsonl has 0 of 3 evaluations"),
+    ):
+        (job.folder / name).unlink() if left is None else os.truncate(job.folder / name, left)
+        assert job.state == "damaged"
+        with pytest.raises(ValueError, match=f"{loss}; put it back, or remove the folder to train the run again"):
+            train(small, job.folder, quiet=True)
+        assert main(["runs", str(tmp_path)]) == 0
+        shown = capsys.readouterr()
+        assert shown.out.count("weights lost") == (name == WEIGHTS)
+        assert shown.err.count("left out") == (name == METRICS)
+        shutil.copy(whole / name, job.folder)
+    assert job.state == "done"

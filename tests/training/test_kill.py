@@ -80,22 +80,17 @@ def kill(process: int) -> None:
         time.sleep(0.001)
 
 
-@pytest.fixture
-def run(small: Run) -> Run:
-    return small.changed(epochs=3)
-
-
-@pytest.fixture
-def nursery(tmp_path: Path, run: Run) -> Iterator[Nursery]:
-    recipe = tmp_path / "recipe"
-    recipe.write_text(run.as_json())
+@pytest.fixture(scope="module")
+def nursery(tmp_path_factory: pytest.TempPathFactory, small: Run) -> Iterator[Nursery]:
+    recipe = tmp_path_factory.mktemp("nursery") / "recipe"
+    recipe.write_text(small.as_json())
     nursery = Nursery(recipe)
     yield nursery
     nursery.process.stdin.close()
     nursery.process.wait()
 
 
-def test_fifty_kills_at_random_moments_change_nothing(tmp_path: Path, run: Run, nursery: Nursery, assert_same_end):
+def test_fifty_kills_at_random_moments_change_nothing(tmp_path: Path, small: Run, nursery: Nursery, assert_same_end):
     whole = nursery.start(tmp_path / "whole")
     start = time.monotonic()
     while alive(whole):
@@ -108,17 +103,17 @@ def test_fifty_kills_at_random_moments_change_nothing(tmp_path: Path, run: Run, 
         kill(child)
         if RunFolder(ends[-1]).summary() is not None:
             ends.append(tmp_path / f"run {len(ends)}")
-    train(run, ends[-1], quiet=True)
+    train(small, ends[-1], quiet=True)
     for end in ends:
         assert_same_end(tmp_path / "whole", end)
 
 
-def test_a_kill_in_the_middle_of_a_checkpoint_leaves_the_one_before(tmp_path: Path, run: Run, nursery: Nursery):
+def test_a_kill_in_the_middle_of_a_checkpoint_leaves_the_one_before(tmp_path: Path, small: Run, nursery: Nursery):
     child = nursery.start(tmp_path / "run", fatal=True)
     while alive(child):
         time.sleep(0.01)
     checkpoints = RunFolder(tmp_path / "run").checkpoints
     assert [path.name for path in checkpoints.paths()] == ["step-00000003.safetensors"]
-    summary = train(run, tmp_path / "run", quiet=True)
+    summary = train(small, tmp_path / "run", quiet=True)
     assert summary is not None
     assert not (tmp_path / "run" / "checkpoint").exists()

@@ -1,5 +1,6 @@
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -48,11 +49,10 @@ def test_a_record_says_with_what_each_start_was_computed(tmp_path: Path, small: 
     assert [(start["step"], start["threads"], start["torch"]) for start in resumed] == [(2, 2, torch.__version__)] * 2
 
 
-def test_the_saved_network_scores_what_the_record_says(tmp_path: Path, small: Run):
-    summary = train(small, tmp_path, quiet=True)
-    model = RunFolder(tmp_path).load_model()
+def test_the_saved_network_scores_what_the_record_says(whole: Path):
+    model = RunFolder(whole).load_model()
     batches = Batches(load_task("digits").evaluation, batch_size=512, shuffle=False)
-    assert evaluate(model, batches.epoch(0)).means()["top1"] == summary["top1"]
+    assert evaluate(model, batches.epoch(0)).means()["top1"] == RunFolder(whole).summary()["top1"]
     assert_convolutional(model)
 
 
@@ -86,14 +86,13 @@ def test_snr_is_measured_at_sleeps_where_nothing_else_is_asked_for(tmp_path: Pat
     assert steps == [2, 4, 6, 8]
 
 
-def test_a_run_that_stops_anywhere_ends_with_the_same_bits(tmp_path: Path, small: Run, assert_same_end):
-    train(small, tmp_path / "whole", quiet=True)
+def test_a_run_that_stops_anywhere_ends_with_the_same_bits(tmp_path: Path, small: Run, whole: Path, assert_same_end):
     for stops in [(1,), (3,), (4, 5, 8), (9,)]:
         folder = tmp_path / f"stopped {stops}"
         for stop in stops:
             train(small, folder, quiet=True, max_steps=stop)
         train(small, folder, quiet=True)
-        assert_same_end(tmp_path / "whole", folder)
+        assert_same_end(whole, folder)
 
 
 @pytest.mark.parametrize(
@@ -146,31 +145,29 @@ def test_reestimated_statistics_are_those_of_training_images_and_the_running_one
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_what_was_reported_after_the_checkpoint_is_not_reported_twice(tmp_path: Path, small: Run, assert_same_end):
-    train(small, tmp_path / "whole", quiet=True)
+def test_what_was_reported_after_the_checkpoint_is_not_reported_twice(
+    tmp_path: Path, small: Run, whole: Path, assert_same_end
+):
     train(small, tmp_path / "run", quiet=True, max_steps=4)
     with open(tmp_path / "run" / METRICS, "a") as file:
         file.write(json.dumps({"kind": "epoch", "step": 6}) + "\n" + '{"kind": "half a li')
     train(small, tmp_path / "run", quiet=True)
-    assert_same_end(tmp_path / "whole", tmp_path / "run")
+    assert_same_end(whole, tmp_path / "run")
 
 
-def test_a_finished_run_is_not_trained_again(tmp_path: Path, small: Run):
-    first = train(small, tmp_path, quiet=True)
-    before = (tmp_path / METRICS).stat().st_mtime_ns
-    assert train(small, tmp_path, quiet=True) == first
-    assert (tmp_path / METRICS).stat().st_mtime_ns == before
+def test_a_finished_run_is_not_trained_again(small: Run, whole: Path):
+    before = (whole / METRICS).stat().st_mtime_ns
+    assert train(small, whole, quiet=True) == RunFolder(whole).summary()
+    assert (whole / METRICS).stat().st_mtime_ns == before
 
 
-def test_seeds_differ(tmp_path: Path, small: Run):
-    ends = [train(small.changed(seed=seed), tmp_path / str(seed), quiet=True)["loss"] for seed in (0, 1)]
-    assert ends[0] != ends[1]
+def test_seeds_differ(tmp_path: Path, small: Run, whole: Path):
+    assert train(small.changed(seed=1), tmp_path, quiet=True)["loss"] != RunFolder(whole).summary()["loss"]
 
 
 def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(
-    tmp_path: Path, small: Run, assert_same_end, capsys
+    tmp_path: Path, small: Run, whole: Path, assert_same_end, capsys
 ):
-    train(small, tmp_path / "whole", quiet=True)
     for stop in (3, 6):
         train(small, tmp_path / "run", quiet=True, max_steps=stop)
     newest = RunFolder(tmp_path / "run").checkpoints.paths()[0]
@@ -179,7 +176,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(
     said = capsys.readouterr().err
     assert "step-00000006.safetensors is damaged" in said
     assert "goes on after step 3" in said
-    assert_same_end(tmp_path / "whole", tmp_path / "run")
+    assert_same_end(whole, tmp_path / "run")
 
 
 def test_a_changed_recipe_is_refused_and_the_difference_shown(tmp_path: Path, small: Run):
@@ -225,8 +222,9 @@ def test_the_second_process_on_a_folder_is_refused(tmp_path: Path, small: Run):
     train(small, tmp_path, quiet=True, max_steps=1)
 
 
-def test_ctrl_c_finishes_the_step_and_the_run_goes_on_from_there(tmp_path: Path, small: Run, assert_same_end):
-    train(small, tmp_path / "whole", quiet=True)
+def test_ctrl_c_finishes_the_step_and_the_run_goes_on_from_there(
+    tmp_path: Path, small: Run, whole: Path, assert_same_end
+):
     interrupted = []
 
     def press(report: dict) -> None:
@@ -237,7 +235,14 @@ def test_ctrl_c_finishes_the_step_and_the_run_goes_on_from_there(tmp_path: Path,
     with pytest.raises(TrainingInterrupted, match=r"after step \d of 9; the same command goes on"):
         train(small, tmp_path / "run", quiet=True, listeners=[press])
     train(small, tmp_path / "run", quiet=True)
-    assert_same_end(tmp_path / "whole", tmp_path / "run")
+    assert_same_end(whole, tmp_path / "run")
+
+
+def test_ctrl_c_that_is_ignored_does_not_stop_a_run(tmp_path: Path, small: Run):
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    press = [lambda report: signal.raise_signal(signal.SIGINT)]
+    assert train(small.changed(epochs=1), tmp_path, quiet=True, listeners=press) is not None
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
 def test_an_unwritable_folder_is_one_clear_error(tmp_path: Path, small: Run):

@@ -11,11 +11,9 @@ from safetensors.torch import load_file
 
 from sleepconv.training import Run, RunFolder
 
-pytestmark = pytest.mark.xdist_group("parallel")  # its runs are made once
-
-SMALL = Run("small", "digits", "local", 3e-3, network="three_layers", sleep_every=3, padding=2)
+RUN = Run("small", "digits", "local", 3e-3, network="three_layers", sleep_every=3, padding=2, batch_size=500, epochs=2)
 TRAIN = """
-import dataclasses, sys, torch
+import dataclasses, sys, torch, torch.distributed
 from sleepconv.data import TensorSource, load_task
 from sleepconv.training import Run, train
 
@@ -26,37 +24,44 @@ class Double(TensorSource):
 
 torch.set_num_threads(1)
 torch.set_default_dtype(torch.float64)
-recipe, folder, sharding, stop = sys.argv[1:]
+recipe, *orders = sys.argv[1:]
 task = load_task("digits", padding=2)
 train_source, evaluation = (Double(s.images, s.transform) for s in (task.train, task.evaluation))
 task = dataclasses.replace(task, train=train_source, evaluation=evaluation)
-train(Run.from_json(open(recipe).read()), folder, task=task, sharding=sharding, device="cpu", quiet=True,
-      max_steps=int(stop) or None)
+if len(orders) > 1:
+    torch.distributed.init_process_group("gloo")
+for order in orders:
+    sharding, stop, folder = order.split(" ", 2)
+    train(Run.from_json(open(recipe).read()), folder, task=task, sharding=sharding, device="cpu", quiet=True,
+          max_steps=int(stop) or None)
+if len(orders) > 1:
+    torch.distributed.destroy_process_group()
 """
 
 
-def train_on(processes: int, run: Run, folder: Path, sharding: str = "ddp", stop: int = 0) -> None:
-    """In double precision: AdamW turns the rounding of a gradient that is almost zero into a whole step."""
-    script, recipe = folder.parent / "script.py", folder.parent / "recipe"
+def train_on(processes: int, root: Path, *orders: str) -> None:
+    """Carry out orders: sharding, steps to stop after (0: none) and folder.
+
+    In double precision: AdamW turns the rounding of a gradient that is almost zero into a whole step.
+    """
+    script, recipe = root / "script.py", root / "recipe"
     script.write_text(TRAIN)
-    recipe.write_text(run.as_json())
+    recipe.write_text(RUN.as_json())
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     launch = [sys.executable, *(torchrun if processes > 1 else [])]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [*launch, str(script), str(recipe), str(folder), sharding, str(stop)]
+    command = [*launch, str(script), str(recipe), *orders]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr[-3000:]
 
 
-RUN = SMALL.changed(batch_size=500, epochs=2)
-
-
 @pytest.fixture(scope="module")
 def ends(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Where one process, two under DDP and two under FSDP2 end."""
-    folders = {name: tmp_path_factory.mktemp(name) / "run" for name in ("one", "ddp", "fsdp")}
-    for name, folder in folders.items():
-        train_on(1 if name == "one" else 2, RUN, folder, "ddp" if name == "one" else name)
+    """Where one process, two under DDP and two under FSDP2 end; and two that stopped on their way."""
+    root = tmp_path_factory.mktemp("parallel")
+    folders = {name: root / name for name in ("one", "ddp", "fsdp", "stopped")}
+    train_on(1, root, f"ddp 0 {folders['one']}")
+    train_on(2, root, f"ddp 0 {folders['ddp']}", f"fsdp 0 {folders['fsdp']}", f"fsdp 4 {folders['stopped']}")
     return folders
 
 
@@ -75,6 +80,6 @@ def test_two_processes_end_where_one_does(ends: dict[str, Path], sharding: str):
 
 
 def test_two_processes_go_on_where_they_stopped(ends: dict[str, Path], tmp_path: Path, assert_same_end):
-    for stop in (4, 0):
-        train_on(2, RUN, tmp_path / "stopped", "fsdp", stop)
-    assert_same_end(ends["fsdp"], tmp_path / "stopped")
+    assert RunFolder(ends["stopped"]).summary() is None
+    train_on(2, tmp_path, f"fsdp 0 {ends['stopped']}")
+    assert_same_end(ends["fsdp"], ends["stopped"])

@@ -6,7 +6,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from sleepconv.files import write_atomically
+from sleepconv.files import parse_json, write_atomically
 
 Record = dict[str, Any]
 
@@ -21,10 +21,10 @@ def write(folder: Path, record: Record) -> Path:
 def read(path: Path) -> Record:
     """Read one record, and say so if the file is none."""
     try:
-        record = json.loads(path.read_text())
+        record = parse_json(path.read_text())
         if all(isinstance(record[key], str) for key in ("name", "row", "kind")) and isinstance(record["scores"], list):
             return record
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         pass
     raise ValueError(f"{path} is not a record of `sleepconv brain score`; move it away or name another folder")
 

@@ -135,9 +135,8 @@ def _title(learning: Learning, table: TableName) -> str:
 def _curves(folder: RunFolder) -> Curves:
     curves = {}
     for kind in STYLES:
-        reports = [report for report in folder.metrics(kind) if "epoch" in report and report.get("top1") is not None]
-        if not reports:
-            raise ValueError(f"it has no report of kind {kind!r} with epoch and top1")
+        if not (reports := folder.metrics(kind)):
+            raise ValueError(f"it has no report of kind {kind!r}")
         curves[kind] = ([report["epoch"] for report in reports], [report["top1"] for report in reports])
     return curves
 

@@ -56,6 +56,7 @@ def _entry(folder: RunFolder) -> dict[str, Any]:
         "epochs_done": len(evaluations),
         "epochs": run.scaled_epochs,
         "finished": folder.summary() is not None,
+        "weights_lost": _lost_weights(folder),
         "top1": evaluations[-1]["top1"] if evaluations else None,
         "running_top1": evaluations[-1].get("running", {}).get("top1") if evaluations else None,
         "train_top1": epochs[-1]["top1"] if epochs else None,
@@ -65,6 +66,14 @@ def _entry(folder: RunFolder) -> dict[str, Any]:
         "seconds": sum(times),
         **_last_snr(reports),
     }
+
+
+def _lost_weights(folder: RunFolder) -> bool:
+    try:
+        folder.check_weights()
+    except ValueError:
+        return True
+    return False
 
 
 def _changed(run: Run) -> dict[str, Any]:
@@ -96,7 +105,7 @@ def _cells(entry: dict[str, Any]) -> list[str]:
         entry["name"] + (f" ({changes})" if changes else ""),
         f"{entry['scale']:g}",
         str(entry["seed"]),
-        str(epochs) if entry["finished"] else f"{done} of {epochs}",
+        (str(epochs) if entry["finished"] else f"{done} of {epochs}") + ", weights lost" * entry["weights_lost"],
         number(entry["top1"]) + _how_evaluated(entry),
         number(entry["train_top1"]),
         number(entry["seconds_per_epoch"], ".0f"),

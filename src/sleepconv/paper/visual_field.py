@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -14,6 +13,7 @@ import torch
 from torch import nn
 
 from sleepconv.data import Task, TensorSource, Translate, load_task
+from sleepconv.files import parse_json
 from sleepconv.training import RunFolder, evaluate
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def read_visual_field(folder: RunFolder) -> VisualField | None:
     if not file.is_file():
         return None
     try:
-        return VisualField(**json.loads(file.read_text()))
+        return VisualField(**parse_json(file.read_text()))
     except (ValueError, TypeError) as error:
         raise ValueError(f"{file} is not a map of accuracy: {error}; remove it to have it measured anew") from error
 

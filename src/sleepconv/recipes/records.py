@@ -81,4 +81,5 @@ def _checked(run: Run, folder: RunFolder) -> Record:
     summary = folder.summary()
     if summary is None:
         raise ValueError("it is not finished")
+    folder.check()
     return Record(run, summary, folder.environment() or {}, folder)

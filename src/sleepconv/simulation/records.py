@@ -9,6 +9,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from sleepconv.files import parse_json, write_atomically
 from sleepconv.simulation.convergence import Convergence
 from sleepconv.simulation.noise import NoisyConvergence
 
@@ -62,12 +63,7 @@ def write(path: Path, record: dict[str, Any]) -> None:
     ...     read(Path(folder) / "mine.json")["curves"]
     [{'steps': [0], 'floor': 'inf'}]
     """
-    partial = path.with_suffix(f".partial-{os.getpid()}")
-    try:
-        partial.write_text(json.dumps(_plain(record), allow_nan=False) + "\n")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    write_atomically(path, json.dumps(_plain(record), allow_nan=False) + "\n")
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -80,10 +76,10 @@ def read(path: Path) -> dict[str, Any]:
     {'steps': 3}
     """
     try:
-        record = json.loads(path.read_text())
+        record = parse_json(path.read_text())
         if isinstance(record["setup"], dict) and isinstance(record["curves"], list):
             return record
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         pass
     raise ValueError(f"{path} is not the record of a simulation; move it away, or choose another folder with --out")
 

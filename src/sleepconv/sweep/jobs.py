@@ -35,7 +35,11 @@ class Job:
         """done, begun, new or damaged; a folder that another recipe was begun in is not done."""
         folder = RunFolder(self.folder)
         try:
-            return "done" if folder.recipe() == self.run and folder.summary() is not None else "begun"
+            if folder.recipe() != self.run or folder.summary() is None:
+                return "begun"
+            folder.check()
+            folder.check_weights()
+            return "done"
         except FileNotFoundError:
             return "new"
         except (ValueError, OSError):  # the worker that is to go on says what it is

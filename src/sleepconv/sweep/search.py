@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from sleepconv.files import write_atomically
+from sleepconv.files import parse_json, write_atomically
 from sleepconv.recipes import GRIDS
 from sleepconv.training import RunFolder, run_path
 from sleepconv.training.reports import is_number
@@ -90,7 +90,7 @@ def find_searches(paths: Iterable[str | os.PathLike[str]]) -> tuple[list[Search]
 
 def _read(file: Path) -> Search:
     try:
-        content = json.loads(file.read_bytes())
+        content = parse_json(file.read_bytes())
         trials = [Trial(**trial) for trial in content["trials"]]
         numbers = [content["scale"], *(getattr(t, name) for t in trials for name in MEASURES)]
         if not trials or not all(map(is_number, numbers)):

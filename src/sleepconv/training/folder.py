@@ -12,7 +12,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 from torch import nn
 
-from sleepconv.files import read_if_there, size_if_there, write_atomically
+from sleepconv.files import parse_json, read_if_there, size_if_there, write_atomically
 from sleepconv.training.checkpoints import Checkpoints, CorruptCheckpointError, read_tensors
 from sleepconv.training.compact import load_compact_state
 from sleepconv.training.network import build_network
@@ -23,6 +23,8 @@ RECIPE, METRICS, ENVIRONMENT, SUMMARY = "recipe.json", "metrics.jsonl", "environ
 RESULT = ("top1", "top5", "seconds", "seconds_per_epoch")
 SETS = ("test", "validation")
 WEIGHTS, CHECKPOINT, LOCK = "model.safetensors", "checkpoint", "lock"
+WEIGHTS_BYTES = "weights_bytes"
+RESTORE = "put it back, or remove the folder to train the run again"
 
 
 class RunFolder:
@@ -82,13 +84,26 @@ class RunFolder:
         self.write_json(ENVIRONMENT, {**known, "resumed": [*known.get("resumed", []), {"step": step, **environment}]})
 
     def check(self) -> None:
-        """Raise a ValueError or an OSError if a record is damaged: one that is there, but not as it was written."""
-        self.recipe(), self.summary(), self.environment()
-        for place, report in enumerate(self.metrics(), 1):
+        """Raise a ValueError or an OSError if a record is damaged, or if reports of a finished run are missing."""
+        self.recipe(), self.environment()
+        summary, reports = self.summary(), self.metrics()
+        for place, report in enumerate(reports, 1):
             try:
                 check_report(report)
             except ValueError as error:
                 raise ValueError(f"line {place} of {self.path / METRICS} is damaged: {error}") from error
+        evaluated = sum(report["kind"] == "evaluation" for report in reports)
+        if summary is not None and is_number(epochs := summary.get("epochs")) and evaluated < epochs:
+            raise ValueError(f"{self.path / METRICS} has {evaluated} of {epochs} evaluations; {RESTORE}")
+
+    def check_weights(self) -> None:
+        """Raise a ValueError if the weights of a finished run are missing or cut short.
+
+        The summary says how many bytes they have; that of records copied without weights does not.
+        """
+        expected, file = (self.summary() or {}).get(WEIGHTS_BYTES), self.path / WEIGHTS
+        if expected is not None and (size := size_if_there(file)) != expected:
+            raise ValueError(f"{file} {'is missing' if size is None else f'has {size} of {expected} bytes'}; {RESTORE}")
 
     def load_model(self) -> nn.Module:
         """The trained network, in evaluation mode."""
@@ -152,14 +167,15 @@ class RunFolder:
         Returns:
             the copy.
         """
-        if self.summary() is None:
+        if (summary := self._result()) is None:
             raise ValueError(f"{self.path} is not finished: only finished runs are kept")
         copy = RunFolder(run_path(to, self.recipe()))
-        if (copy.path / SUMMARY).is_file() and copy.summary() != self.summary():
+        if (copy.path / SUMMARY).is_file() and copy._result() != summary:
             raise ValueError(f"{copy.path} holds another run of the same name, scale and seed")
-        texts = {name: (self.path / name).read_text() for name in (RECIPE, METRICS, ENVIRONMENT, SUMMARY)}
+        texts = {name: (self.path / name).read_text() for name in (RECIPE, METRICS, ENVIRONMENT)}
         for name, text in texts.items():
             copy.write(name, text)
+        copy.write_json(SUMMARY, summary)
         return copy.path
 
     def metrics_size(self) -> int:
@@ -186,6 +202,11 @@ class RunFolder:
         self._reports(content[:size])  # the summary will need them: better now than when all is trained
         if have > size:
             os.truncate(self.path / METRICS, size)
+
+    def _result(self) -> dict[str, Any] | None:
+        """The summary as it is where there are no weights."""
+        summary = self.summary()
+        return summary and {name: value for name, value in summary.items() if name != WEIGHTS_BYTES}
 
     def _begun(self) -> bool:
         finished = size_if_there(self.path / SUMMARY) is not None
@@ -250,7 +271,7 @@ def finite(snrs: dict[str, float]) -> dict[str, float | str]:
 
 def _parsed(text: bytes, where: str) -> dict[str, Any]:
     try:
-        content = json.loads(text)
+        content = parse_json(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{where} is damaged: {error}") from error
     if not isinstance(content, dict):

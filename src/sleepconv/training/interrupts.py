@@ -56,7 +56,10 @@ class Interrupts:
 
     def __enter__(self) -> "Interrupts":
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._catch) for number in SIGNALS}
+            # Ctrl-C that is ignored, as under nohup or in the background of a script, is to stay so.
+            ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+            heard = [signal.SIGTERM] if ignored else SIGNALS
+            self._before = {number: signal.signal(number, self._catch) for number in heard}
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -14,11 +14,12 @@ from torch import Tensor
 
 from sleepconv.data import Batches, Task, load_task
 from sleepconv.data.jpeg import OnCorrupt
+from sleepconv.files import size_if_there
 from sleepconv.training.checkpoints import read_tensors, write_tensors
 from sleepconv.training.compact import compact_state
 from sleepconv.training.environment import describe
 from sleepconv.training.evaluation import Tally, evaluate, reestimated_statistics
-from sleepconv.training.folder import ENVIRONMENT, SUMMARY, WEIGHTS, RunFolder, finite
+from sleepconv.training.folder import ENVIRONMENT, SUMMARY, WEIGHTS, WEIGHTS_BYTES, RunFolder, finite
 from sleepconv.training.interrupts import Interrupts, TrainingInterrupted
 from sleepconv.training.learner import DivergedError, Learner
 from sleepconv.training.memory import keep_freed_memory
@@ -79,6 +80,8 @@ def train(
             if place.first:
                 records.claim(run)
             if (summary := records.summary()) is not None:
+                records.check()
+                records.check_weights()
                 return summary
             keep_freed_memory()
             if task is None:
@@ -250,6 +253,7 @@ class _Training:
         if self.place.first:
             facts = {"input_size": self.task.input_size, "classes": len(self.task.classes)}
             write_tensors(self.records.path / WEIGHTS, tensors, facts)
+            summary[WEIGHTS_BYTES] = size_if_there(self.records.path / WEIGHTS)
             self.records.write_json(SUMMARY, summary)
             self.records.checkpoints.clear()
         return summary

@@ -1,6 +1,6 @@
 """What the lines of ``metrics.jsonl`` hold."""
 
-from math import isfinite
+import sys
 from typing import Any
 
 NUMBERS = {
@@ -31,9 +31,9 @@ def check_report(report: dict[str, Any]) -> None:
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a finite number.
+    """Whether it is a finite number, not too large for a float.
 
-    >>> is_number(3), is_number(float("nan")), is_number("3")
-    (True, False, False)
+    >>> is_number(3), is_number(float("nan")), is_number(10**400), is_number("3")
+    (True, False, False, False)
     """
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max

@@ -4,8 +4,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from difflib import get_close_matches
-from math import isfinite
 from typing import Any, Literal, get_args
+
+from sleepconv.files import parse_json
+from sleepconv.training.reports import is_number
 
 Connectivity = Literal["convolutional", "local", "local_after_first"]
 Start = Literal["independent", "shared"]
@@ -144,7 +146,7 @@ class Run:
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise TypeError(f"`{name}` must be a number, got {value!r}")
-            if not isfinite(value) or value < 0 or (value == 0 and name not in MAY_BE_ZERO):
+            if not is_number(value) or value < 0 or (value == 0 and name not in MAY_BE_ZERO):
                 bound = "at least 0" if name in MAY_BE_ZERO else "above 0"
                 raise ValueError(f"`{name}` must be finite and {bound}, got {value}")
             if name in BELOW_ONE and value >= 1:
@@ -172,7 +174,7 @@ class Run:
         >>> Run.from_json(run.as_json()) == run
         True
         """
-        values = json.loads(text)
+        values = parse_json(text)
         if not isinstance(values, dict):
             raise ValueError(f"a run is a JSON object, not {type(values).__name__}")
         return cls(**checked_fields(values))
