@@ -8,6 +8,7 @@ from sleepconv import Sleep, to_locally_connected
 from sleepconv.functional import lateral_grids
 from sleepconv.nn import LocallyConnected2d
 from sleepconv.optim import SlowMomentum, gradient_coherence, scaled_groups, share_gradients, share_moments
+from sleepconv.sleep import Instant
 
 STEPS = 5
 
@@ -61,8 +62,9 @@ def assert_same(local: nn.Module, conv: nn.Module) -> None:
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_sgd_with_scaled_rates_and_a_sleep_after_every_step_is_sgd_on_one_filter_per_grid(momentum):
     local, conv = networks(size=9)
-    scaled = torch.optim.SGD(scaled_groups(local, lr=0.1, weight_decay=1e-2), momentum=momentum)
-    Sleep(local, every=1).attach(scaled)
+    sleep = Sleep(local, every=1)
+    scaled = torch.optim.SGD(scaled_groups(sleep, lr=0.1, weight_decay=1e-2), momentum=momentum)
+    sleep.attach(scaled)
     train(local, scaled, 9)
     train(conv, torch.optim.SGD(conv.parameters(), lr=0.1, weight_decay=1e-2, momentum=momentum), 9)
     assert_same(local, conv)
@@ -73,8 +75,9 @@ def test_where_grids_differ_in_size_a_filter_with_n_neurons_learns_at_the_rate_t
     neurons = conv[0].grids.flatten().bincount()
     for place in (0, 3):
         conv[place].filters.register_hook(lambda g: g * (64 / 9 / neurons).reshape(-1, 1, 1, 1, 1))
-    scaled = torch.optim.SGD(scaled_groups(local, lr=0.1))
-    Sleep(local, every=1).attach(scaled)
+    sleep = Sleep(local, every=1)
+    scaled = torch.optim.SGD(scaled_groups(sleep, lr=0.1))
+    sleep.attach(scaled)
     train(local, scaled, 8)
     train(conv, torch.optim.SGD(conv.parameters(), lr=0.1), 8)
     assert_same(local, conv)
@@ -84,7 +87,7 @@ def test_where_grids_differ_in_size_a_filter_with_n_neurons_learns_at_the_rate_t
 @pytest.mark.parametrize("start", ["before", "after"])
 def test_adamw_with_shared_gradients_is_adamw_on_one_filter_per_grid(size, start):
     local, conv = networks(size)
-    options = {"lr": 1e-2, "weight_decay": 0.1, "eps": 1e-14}
+    options = {"lr": 1e-2, "weight_decay": 0.1, "eps": 1e-14}  # counts for more beside a mean than beside a sum
     optimizer, sleep = torch.optim.AdamW(local.parameters(), **options), Sleep(local, every=1)
     if start == "before":
         share_gradients(optimizer, sleep)
@@ -160,7 +163,7 @@ def drift(layer: LocallyConnected2d, seed: int) -> None:
 def test_slow_momentum_follows_its_equations():
     layer, reference = (LocallyConnected2d(1, 2, 3, input_size=9).double() for _ in range(2))
     reference.load_state_dict(layer.state_dict())
-    sleep, plain = Sleep(layer, every=10), Sleep(reference, every=10)
+    sleep, plain = Sleep(layer, every=1), Sleep(reference, every=1)
     SlowMomentum(sleep, momentum=0.7, rate=0.9)
     plain.sleep()
     a, velocity = reference.weight.detach().clone(), 0
@@ -170,8 +173,8 @@ def test_slow_momentum_follows_its_equations():
             reference.weight.copy_(layer.weight)
         drift(layer, seed)
         drift(reference, seed)
-        sleep.sleep()
-        plain.sleep()
+        sleep.step()
+        plain.step()
         velocity = 0.7 * velocity + reference.weight.detach() - a
         a = a + 0.9 * velocity
         torch.testing.assert_close(layer.weight.detach(), a)
@@ -179,7 +182,7 @@ def test_slow_momentum_follows_its_equations():
 
 def test_without_momentum_a_sleep_is_as_it_was():
     layer = LocallyConnected2d(1, 2, 3, input_size=9)
-    sleep = Sleep(layer, every=10)
+    sleep = Sleep(layer, every=1)
     SlowMomentum(sleep, momentum=0.0)
     drift(layer, 0)
     means = layer.weight.detach().clone()
@@ -187,27 +190,57 @@ def test_without_momentum_a_sleep_is_as_it_was():
     shared = layer.weight.detach().clone()
     with torch.no_grad():
         layer.weight.copy_(means)
-    sleep.sleep()
+    sleep.step()
     torch.testing.assert_close(layer.weight.detach(), shared)
 
 
 def test_slow_momentum_resumes_from_its_state_and_ends_when_removed():
     layers = [LocallyConnected2d(1, 2, 3, input_size=9) for _ in range(2)]
     layers[1].load_state_dict(layers[0].state_dict())
-    sleeps = [Sleep(layer, every=10) for layer in layers]
+    sleeps = [Sleep(layer, every=1) for layer in layers]
     outers = [SlowMomentum(sleep, momentum=0.5) for sleep in sleeps]
     drift(layers[0], 0)
-    sleeps[0].sleep()
+    sleeps[0].step()
     layers[1].load_state_dict(layers[0].state_dict())
     outers[1].load_state_dict(outers[0].state_dict())
     for layer, sleep in zip(layers, sleeps, strict=True):
         drift(layer, 1)
-        sleep.sleep()
+        sleep.step()
     assert torch.equal(layers[0].weight, layers[1].weight)
     outers[0].remove()
     before = layers[0].weight.detach().clone()
-    sleeps[0].sleep()
+    sleeps[0].step()
     torch.testing.assert_close(layers[0].weight.detach(), before)
+
+
+def test_a_sleep_that_was_not_due_shares_but_takes_no_outer_step():
+    layer = LocallyConnected2d(1, 2, 3, input_size=9)
+    sleep = Sleep(layer, every=1)
+    outer = SlowMomentum(sleep, momentum=0.8)
+    drift(layer, 0)
+    sleep.step()
+    before = {part: {n: t.clone() for n, t in tensors.items()} for part, tensors in outer.state_dict().items()}
+    weight = layer.weight.detach().clone()
+    for _ in range(3):
+        sleep.sleep()
+    torch.testing.assert_close(layer.weight.detach(), weight)
+    torch.testing.assert_close(outer.state_dict(), before)
+
+
+def test_an_optimizer_that_does_not_hold_the_weights_is_refused():
+    local, other = networks(9)
+    for attach in (share_gradients, share_moments):
+        with pytest.raises(ValueError, match="does not hold the weight of the sleeping layer"):
+            attach(torch.optim.SGD(other.parameters()), Sleep(local, every=1))
+    with pytest.raises(TypeError, match="takes an optimizer and a Sleep, got Sleep and SGD"):
+        share_gradients(Sleep(local, every=1), torch.optim.SGD(local.parameters()))
+
+
+def test_rates_follow_the_grids_of_the_rule():
+    local, _ = networks(9)
+    groups = scaled_groups(Sleep(local, every=1, rule=Instant(period=1), include=["0"]), lr=0.1, rest_lr=0.3)
+    assert [group["lr"] for group in groups] == [pytest.approx(8.1), 0.3]
+    assert sum(len(group["params"]) for group in groups) == len(list(local.parameters()))
 
 
 @pytest.mark.parametrize("options", [{"momentum": 1.0}, {"momentum": -0.1}, {"momentum": 0.5, "rate": 0.0}])
@@ -236,6 +269,10 @@ def test_independent_gradients_have_the_coherence_one_over_the_root_of_n_and_equ
     assert gradient_coherence(layer)[""].ratio == pytest.approx(1.0)
 
 
-def test_coherence_needs_gradients():
-    with pytest.raises(ValueError, match="no gradient; call backward"):
+def test_coherence_needs_gradients_but_not_of_frozen_layers_and_nothing_has_none():
+    frozen, other = (LocallyConnected2d(1, 1, 3, input_size=9) for _ in range(2))
+    other.weight.grad = torch.zeros_like(other.weight)
+    measured = gradient_coherence(nn.Sequential(frozen, other))
+    assert {name: coherence.ratio for name, coherence in measured.items()} == {"1": 0.0}
+    with pytest.raises(ValueError, match="has a gradient; call backward"):
         gradient_coherence(LocallyConnected2d(1, 2, 3, input_size=9))

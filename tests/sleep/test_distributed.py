@@ -73,7 +73,9 @@ def trained(mode, rank=0, at_the_end=False, moments=False, gradients=False, slow
     if gradients:
         share_gradients(optimizer, sleep)
     if slow:
-        SlowMomentum(sleep, momentum=slow)
+        outer = SlowMomentum(sleep, momentum=slow)
+        state = outer.state_dict()
+        outer.load_state_dict({part: {name: whole(t) for name, t in state[part].items()} for part in state})
     generator = torch.Generator().manual_seed(1)
     images = torch.randn(STEPS, BATCH, 1, 9, 9, dtype=torch.float64, generator=generator)
     targets = torch.randint(3, (STEPS, BATCH), generator=generator)

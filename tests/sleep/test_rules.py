@@ -281,6 +281,7 @@ def test_what_would_not_end_is_refused_when_the_rule_is_made(make, says):
         ),
         (lambda: Instant(period=0), "period is a whole number"),
         (lambda: Instant(period=(3, 0)), "period is a whole number"),
+        (lambda: Instant(period=(3, None)), "period is a whole number"),
         (lambda: Instant(period=()), "`period` must be an int or several ints"),
         (lambda: Instant(period="3"), "`period` must be an int or several ints"),
         (lambda: Instant(period=True), "period is a whole number ≥ 1, not True"),

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from sleepconv.functional.sharing import grid_sums
-from sleepconv.sleep.layers import sleeping_layers
+from sleepconv.sleep.distributed import is_distributed
+from sleepconv.sleep.layers import sleeping_layers, unwrapped
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,9 @@ class Coherence:
 
 @torch.no_grad()
 def gradient_coherence(model: nn.Module) -> dict[str, Coherence]:
-    """Measure the coherence of the gradients that the last ``backward()`` left in each locally connected layer.
+    """Measure the coherence of the gradients that the last ``backward()`` left in the locally connected layers.
+
+    Layers without a gradient, because they are frozen, say, are left out.
 
     >>> import sleepconv
     >>> conv = nn.Conv2d(3, 4, 3)
@@ -44,17 +47,21 @@ def gradient_coherence(model: nn.Module) -> dict[str, Coherence]:
     >>> round(measured.ratio, 3), round(measured.independent, 3)
     (1.0, 0.1)
     """
-    return {name: _coherence(name, layer) for name, layer in sleeping_layers(model).items()}
+    layers: dict[str, Any] = sleeping_layers(unwrapped(model))
+    found = {name: _coherence(layer) for name, layer in layers.items() if layer.weight.grad is not None}
+    if not found:
+        raise ValueError("no locally connected layer has a gradient; call backward() first")
+    return found
 
 
-def _coherence(name: str, layer: Any) -> Coherence:
-    gradient, grids = layer.weight.grad, layer.grids
-    if gradient is None:
-        raise ValueError(f"the weight of {name or 'the layer'} has no gradient; call backward() first")
+def _coherence(layer: Any) -> Coherence:
+    grids = layer.grids
+    gradient = layer.weight.grad.to(torch.float64)
+    gradient = gradient.full_tensor() if is_distributed(gradient) else gradient
     sums, neurons = grid_sums(gradient, grids)
     filters, inputs = len(neurons), gradient.numel() // grids.numel()
     counts = neurons.to(sums).reshape(-1, *[1] * (sums.dim() - 1))
     # Each grid's mean counts as often as it has neurons, as their own gradients do.
     means = sums.square().div_(counts).sum() / (grids.numel() * inputs)
-    own = gradient.float().square().mean()
-    return Coherence(float((means / own).sqrt()), sqrt(filters / grids.numel()))
+    own = gradient.square().mean()
+    return Coherence(float((means / own).sqrt()) if own else 0.0, sqrt(filters / grids.numel()))

@@ -10,6 +10,7 @@ from torch.utils.hooks import RemovableHandle
 
 from sleepconv.sleep import Sleep
 from sleepconv.sleep.distributed import share_
+from sleepconv.sleep.sleep import check_held
 
 
 def share_gradients(optimizer: Optimizer, sleep: Sleep) -> RemovableHandle:
@@ -22,8 +23,8 @@ def share_gradients(optimizer: Optimizer, sleep: Sleep) -> RemovableHandle:
 
     AdamW by itself divides every neuron's gradient by that neuron's own size, which is mostly noise: after a sleep the
     common step is √N times shorter than a convolution's. With shared gradients and a sleep after every step, AdamW on a
-    locally connected network is AdamW on a convolution with one filter per grid (nine for 3×3), to rounding. (Other
-    optimizers see the gradient of that convolution divided by the number of neurons in a grid.)
+    locally connected network is AdamW on a convolution with one filter per grid (nine for 3×3), whose gradient is N
+    times larger: the same steps to rounding, but for ε, which counts for more beside a smaller gradient.
 
     The paper shares weights only. Neurons that share gradients awake are never apart, so ``sleep`` must come after
     every step.
@@ -41,6 +42,10 @@ def share_gradients(optimizer: Optimizer, sleep: Sleep) -> RemovableHandle:
     >>> sleep = Sleep(model, every=1)
     >>> handles = share_gradients(optimizer, sleep), sleep.attach(optimizer)
     """
+    if not isinstance(optimizer, Optimizer) or not isinstance(sleep, Sleep):
+        got = f"{type(optimizer).__name__} and {type(sleep).__name__}"
+        raise TypeError(f"share_gradients takes an optimizer and a Sleep, got {got}")
+    check_held(sleep.layers, optimizer)
     if sleep.every != 1:
         raise ValueError(
             f"share_gradients needs a sleep after every step (every=1), got every={sleep.every}: neurons that share "
@@ -52,7 +57,7 @@ def share_gradients(optimizer: Optimizer, sleep: Sleep) -> RemovableHandle:
         if closure is None:
             _share_gradients_(sleep)
             return None
-        return (arguments[0], _sharing(closure, sleep)), {}
+        return (arguments[0], *arguments[2:]), {**keywords, "closure": _sharing(closure, sleep)}
 
     return optimizer.register_step_pre_hook(before_step)
 

@@ -9,6 +9,7 @@ from torch.utils.hooks import RemovableHandle
 
 from sleepconv.sleep import Sleep
 from sleepconv.sleep.distributed import share_
+from sleepconv.sleep.sleep import check_held
 
 
 def share_moments(optimizer: Optimizer, sleep: Sleep) -> RemovableHandle:
@@ -36,6 +37,8 @@ def share_moments(optimizer: Optimizer, sleep: Sleep) -> RemovableHandle:
     >>> torch.equal(moment[0, 0], moment[3, 3])
     True
     """
+
+    check_held(sleep.layers, optimizer)
 
     def after_sleep(layers: Mapping[str, Any]) -> None:
         grids = sleep.grids

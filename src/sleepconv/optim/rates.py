@@ -2,13 +2,11 @@
 
 from typing import Any
 
-from torch import nn
-
-from sleepconv.sleep.layers import sleeping_layers
+from sleepconv.sleep import Sleep
 
 
 def scaled_groups(
-    model: nn.Module, *, lr: float, weight_decay: float = 0.0, rest_lr: float | None = None, scaled: bool = True
+    sleep: Sleep, *, lr: float, weight_decay: float = 0.0, rest_lr: float | None = None
 ) -> list[dict[str, Any]]:
     r"""Make parameter groups for SGD in which a layer's rate grows with the number of neurons that share.
 
@@ -17,33 +15,31 @@ def scaled_groups(
 
     The gradient of a shared filter is the *sum* over its N neurons, while a sleep takes the *mean* of their steps. With
     these rates and a sleep after every step, SGD (with or without momentum) on a locally connected network is SGD with
-    the rate η on a convolution with one filter per grid, to rounding; where the grids of a layer differ in size, a
-    filter with n neurons learns at the rate η N/n.
+    the rate η on a convolution with one filter per grid, to rounding; where the grids of a layer differ in size, the
+    gradient of a filter with n neurons counts N/n times.
 
     Args:
-        model: any model with locally connected layers.
+        sleep: says which layers share, and who shares with whom.
         lr: η, the rate of a convolution with one filter per grid.
         weight_decay: λ of that convolution.
-        rest_lr: the rate of all other parameters (BatchNorm, classifier); by default η.
-        scaled: False leaves the rates of all layers at η: groups for AdamW, which normalises gradients by itself.
+        rest_lr: the rate of the model's other parameters (BatchNorm, classifier); by default η.
 
     Returns:
-        one group for each locally connected weight, and one for the rest, as ``torch.optim.SGD`` takes them.
+        one group for each weight that is shared, and one for the rest, as ``torch.optim.SGD`` takes them.
 
-    >>> import torch
-    >>> model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(36 * 4, 2))
-    >>> import sleepconv
-    >>> local = sleepconv.to_locally_connected(model, torch.randn(1, 1, 8, 8))
-    >>> [group["lr"] for group in scaled_groups(local, lr=0.5)]
+    >>> import sleepconv, torch
+    >>> model = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.Flatten(), torch.nn.Linear(36 * 4, 2))
+    >>> sleep = Sleep(sleepconv.to_locally_connected(model, torch.randn(1, 1, 8, 8)), every=1)
+    >>> [group["lr"] for group in scaled_groups(sleep, lr=0.5)]
     [2.0, 0.5]
     """
     groups: list[dict[str, Any]] = []
-    layers: list[Any] = list(sleeping_layers(model).values())
-    for layer in layers:
-        neurons = layer.grids.numel() / len(layer.grids.unique()) if scaled else 1
-        groups.append({"params": [layer.weight], "lr": lr * neurons, "weight_decay": weight_decay / neurons})
-    sharing = {id(layer.weight) for layer in layers}
-    rest = [parameter for parameter in model.parameters() if id(parameter) not in sharing]
+    layers: dict[str, Any] = sleep.layers
+    for name, grids in sleep.grids.items():
+        neurons = grids.numel() / len(grids.unique())
+        groups.append({"params": [layers[name].weight], "lr": lr * neurons, "weight_decay": weight_decay / neurons})
+    sharing = {id(layer.weight) for layer in layers.values()}
+    rest = [parameter for parameter in sleep.model.parameters() if id(parameter) not in sharing]
     if rest:
         groups.append({"params": rest, "lr": lr if rest_lr is None else rest_lr, "weight_decay": weight_decay})
     return groups

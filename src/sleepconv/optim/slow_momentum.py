@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sleepconv.sleep import Sleep
-from sleepconv.sleep.distributed import share_
+from sleepconv.sleep.distributed import dealt_out_like, share_
 
 
 class SlowMomentum:
@@ -18,8 +18,11 @@ class SlowMomentum:
 
     Here :math:`\bar w` are the weights that a sleep has just shared and a those after the sleep before. A sleeping
     network is local SGD with neurons as workers: averaging removes most of what each of N neurons learned by itself, so
-    the common step is short. Slow momentum (Wang et al., 2020, "SlowMo") makes it 1/(1 − β) times as long where
-    successive steps agree. The paper has none: β = 0 and η = 1.
+    the common step is short. Slow momentum (after SlowMo, Wang et al., 2020, without its division by the learning
+    rate) makes it 1/(1 − β) times as long where successive steps agree. The paper has none: β = 0 and η = 1.
+
+    Only sleeps that come when they are due take this step; one by ``sleep()`` or ``sleep_if_awake()`` shares the
+    weights and leaves a and U as they are. Both are as large as the weights.
 
     Args:
         sleep: whose sleeps are continued; build it before training, from the weights at which training starts.
@@ -28,17 +31,19 @@ class SlowMomentum:
 
     >>> import sleepconv
     >>> model = sleepconv.to_locally_connected(torch.nn.Conv2d(1, 1, 3), torch.randn(1, 1, 9, 9), copy_weights=True)
-    >>> start, sleep = model.weight.detach().clone(), Sleep(model, every=10)
+    >>> start, sleep = model.weight.detach().clone(), Sleep(model, every=1)
     >>> outer = SlowMomentum(sleep, momentum=0.5)
     >>> for _ in range(2):
     ...     with torch.no_grad():
     ...         _ = model.weight.add_(1.0)
-    ...     record = sleep.sleep()
+    ...     record = sleep.step()
     >>> (model.weight - start).mean().round(decimals=3).item()  # 1, then 1 + 0.5 more
     2.5
     """
 
     def __init__(self, sleep: Sleep, *, momentum: float, rate: float = 1.0) -> None:
+        if not isinstance(sleep, Sleep):
+            raise TypeError(f"`sleep` must be a Sleep, got {type(sleep).__name__}")
         if not 0 <= momentum < 1:
             raise ValueError(f"`momentum` must be at least 0 and below 1, got {momentum}")
         if not rate > 0 or not isfinite(rate):
@@ -57,17 +62,21 @@ class SlowMomentum:
         return {"anchors": dict(self._anchors), "velocities": dict(self._velocities)}
 
     def load_state_dict(self, state: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Continue from where ``state_dict()`` was taken."""
+        """Continue from where ``state_dict()`` was taken; the tensors may be whole where the layers are sharded."""
         for part, mine in (("anchors", self._anchors), ("velocities", self._velocities)):
             given = state.get(part, {})
             if {name: t.shape for name, t in given.items()} != {name: t.shape for name, t in mine.items()}:
                 raise ValueError(f"`state[{part!r}]` must have the layers and shapes of this model's sleeping layers")
         for part, mine in (("anchors", self._anchors), ("velocities", self._velocities)):
             for name, tensor in mine.items():
-                tensor.copy_(state[part][name])
+                tensor.copy_(dealt_out_like(tensor, state[part][name]))
 
     def _after_sleep(self, layers: Mapping[str, Any]) -> None:
+        if not self.sleep.due:
+            return
         for name, layer in layers.items():
+            if name not in self._anchors:
+                raise RuntimeError(f"layer {name!r} was added after SlowMomentum was built; build it again")
             anchor, velocity = self._anchors[name], self._velocities[name]
             velocity.mul_(self.momentum).add_(layer.weight).sub_(anchor)
             anchor.add_(velocity, alpha=self.rate)
@@ -76,5 +85,5 @@ class SlowMomentum:
 
 @torch.no_grad()
 def _shared_copy(layer: Any, grids: Tensor) -> Tensor:
-    """The filters that a sleep would give the layer now."""
+    """The filters that sleeps from here on would give the layer."""
     return share_(layer.weight.detach().clone(), grids)

@@ -44,6 +44,7 @@ def accuracy_rows(table: TableName, dataset: str, scale: float | None, records: 
     made = []
     for row, name in recipes.items():
         entry: dict[str, Any] = {"row": label(row), "recipe": name, "seeds": [r.run.seed for r in ours[row]]}
+        entry["reestimated"] = any(record.run.statistics == "reestimated" for record in ours[row])
         for index, measure in enumerate(("top1", "top5")):
             reference = _mean(ours["convolutional"], measure) if row != "convolutional" else None
             spread = spreads.get(row, [None])
@@ -84,10 +85,19 @@ def _sheet(
     seeds = SEEDS[OWN_TABLES[table].original if isinstance(table, str) else table]
     runs = f"{seeds} run{'s' * (seeds > 1)}"
     at = "no records, only the paper's numbers" if scale is None else f"scale {scale:g}"
-    cells = [[row["row"], number(len(row["seeds"]) or None, "d"), *[number(row[key]) for key in keys]] for row in rows]
+    cells = [
+        [
+            row["row"] + " *" * row["reestimated"],
+            number(len(row["seeds"]) or None, "d"),
+            *[number(row[key]) for key in keys],
+        ]
+        for row in rows
+    ]
     notes = (
         [f"Accuracy in percent. Paper: {runs} at scale 1. Ours: mean over the seeds, at {at}.", ROWS] if scale else []
     )
+    if any(row["reestimated"] for row in rows):
+        notes.append("* evaluated with BatchNorm statistics estimated again on training images; the others: running.")
     if isinstance(table, str):
         if dataset != "cifar10":
             notes.append(CONTEXT)

@@ -37,6 +37,7 @@ COLOURS = {
     "one_filter_sleep_every_1": "#c994c7",
     "small_rate_convolutional": "#969696",
 }
+TRAINED_BY = {"imagenet": "table2", "cifar10-16x16": "miniature"}
 WIDTH, HEIGHT = 3.6, 3.4
 STYLES = {"evaluation": "-", "epoch": ":"}
 
@@ -108,7 +109,7 @@ def draw(learning: Learning, out: Path) -> list[Path]:
     if not learning.tables:
         raise FileNotFoundError(
             f"no finished run of the tables of {learning.dataset} at scale {learning.scale:g} is among the records; "
-            f"`sleepconv sweep table{'2' if learning.dataset == 'imagenet' else '1'} --dataset {learning.dataset} "
+            f"`sleepconv sweep {TRAINED_BY.get(learning.dataset, 'table1')} --dataset {learning.dataset} "
             f"--scale {learning.scale:g}` trains some"
         )
     pyplot = load_pyplot()

@@ -58,7 +58,7 @@ def gathered(layers: Mapping[str, nn.Module], model: nn.Module) -> Iterator[None
     with _whole_parameters(model), _hooks_of_torch_silenced(model):
         yield
         learned: dict[str, Any] = {name: layers[name].weight for name in dealt_out}
-    parts = {name: _dealt_out(learned[name].detach(), weight) for name, weight in dealt_out.items()}
+    parts = {name: dealt_out_like(weight, learned[name].detach()) for name, weight in dealt_out.items()}
     with torch.no_grad():
         for name, weight in dealt_out.items():
             weight.copy_(parts[name])
@@ -200,7 +200,14 @@ def _is_of_torch(hook: Any) -> bool:
     return str(getattr(hook, "__module__", "")).startswith("torch.distributed.")
 
 
-def _dealt_out(whole: Tensor, like: Any) -> Tensor:
+def dealt_out_like(part: Any, whole: Tensor) -> Tensor:
+    """Deal out a whole tensor as ``part`` is, if that lies on several processes; otherwise return it.
+
+    >>> dealt_out_like(torch.zeros(2), torch.ones(2)).tolist()
+    [1.0, 1.0]
+    """
+    if not is_distributed(part) or is_distributed(whole):
+        return whole
     from torch.distributed.tensor import distribute_tensor
 
-    return distribute_tensor(whole, like.device_mesh, like.placements)
+    return distribute_tensor(whole, part.device_mesh, part.placements)

@@ -47,7 +47,8 @@ class Instant(OnAnything):
             With 1 a layer shares one filter, as a convolution does: a control, since no patterns of that period span
             the inputs of larger filters than 1×1. Several periods follow one another in each sleep: neurons that share
             through patterns of period 3 and of period 4, both of which span the inputs of 3×3 filters, come to have one
-            filter for a whole layer over a few sleeps, if it has at least 6 neurons along each axis.
+            filter for a whole layer over the next sleeps, if it has at least 6 neurons along each axis (soon, if it
+            has many).
 
     >>> weight = torch.tensor([[1.0], [10.0], [3.0], [20.0]])
     >>> Instant()(weight, torch.tensor([0, 1, 0, 1])).flatten().tolist()
@@ -64,9 +65,8 @@ class Instant(OnAnything):
             raise ValueError(f"`period` must be an int or several ints, got {self.period!r}")
         if isinstance(self.period, Sequence):
             object.__setattr__(self, "period", tuple(self.period))
-        for period in self._periods:
-            if period is not None:
-                whole("period", period)
+        for period in () if self.period is None else self._periods:
+            whole("period", period)  # type: ignore[arg-type]
 
     @property
     def _periods(self) -> tuple[int | None, ...]:

@@ -28,7 +28,7 @@ class Sleep:
 
     A sleep changes the weights but not the running averages of BatchNorm, which follow over the next steps. Evaluated
     right after a sleep, a network may score less than it knows: estimate the statistics again on training images
-    before, for example with ``torch.optim.swa_utils.update_bn(images, model)``.
+    before, for example with ``torch.optim.swa_utils.update_bn(loader, model)``.
 
     On several processes all must sleep at the same steps. Build it after ``fully_shard`` (FSDP2), or of the DDP model
     (whose first process's weights then count after a rule with random patterns).
@@ -49,6 +49,7 @@ class Sleep:
     Attributes:
         steps: optimizer steps so far.
         last_sleep: the number of steps taken before the last sleep, or None.
+        due: whether the sleep that is under way came when it was due, and not by ``sleep()``; for hooks.
         records: with ``statistics``, one ``SleepRecord`` per sleep; not part of ``state_dict()``.
 
     >>> import sleepconv
@@ -89,7 +90,7 @@ class Sleep:
         self.steps = 0
         self.last_sleep: int | None = None
         self.records: list[SleepRecord] = []
-        self._count = 0
+        self._count, self.due = 0, False
         self._hooks: dict[int, Callable[[dict[str, nn.Module]], None]] = OrderedDict()
         self._optimizer: Optimizer | None = None
         self._step_handle: RemovableHandle | None = None
@@ -127,7 +128,7 @@ class Sleep:
                 "or build one Sleep per optimizer, each with include= its layers"
             )
         layers = self.layers
-        _check_held(layers, optimizer)
+        check_held(layers, optimizer)
         _check_not_asleep_already(layers, optimizer)
         self._optimizer = optimizer
         self._step_handle = optimizer.register_step_post_hook(self._after_step)
@@ -161,7 +162,7 @@ class Sleep:
         grids = self._grids(layers)
         check_something_to_share(layers, grids)
         if self.attached and self._optimizer is not None:
-            _check_held(layers, self._optimizer)
+            check_held(layers, self._optimizer)
         with torch.inference_mode(False), torch.no_grad():
             before = layer_snrs(layers, grids) if self.statistics else {}
             self._share(layers)
@@ -230,8 +231,13 @@ class Sleep:
     def _count_step(self) -> SleepRecord | None:
         self.steps += 1
         self._count += 1
-        due = (self._count - 1 if self.restart_each_epoch else self._count) % self.every == 0
-        return self.sleep() if due else None
+        if (self._count - 1 if self.restart_each_epoch else self._count) % self.every:
+            return None
+        self.due = True
+        try:
+            return self.sleep()
+        finally:
+            self.due = False
 
 
 def _names(argument: str, names: Iterable[str]) -> tuple[str, ...]:
@@ -240,7 +246,8 @@ def _names(argument: str, names: Iterable[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _check_held(layers: Mapping[str, Any], optimizer: Optimizer) -> None:
+def check_held(layers: Mapping[str, Any], optimizer: Optimizer) -> None:
+    """Raise a ValueError unless the optimizer holds the weights of these layers."""
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     for name, layer in layers.items():
         if layer.weight.requires_grad and id(layer.weight) not in held:

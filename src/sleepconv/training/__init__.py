@@ -2,7 +2,7 @@
 
 from sleepconv.training.checkpoints import CorruptCheckpointError
 from sleepconv.training.compact import compact_state, load_compact_state
-from sleepconv.training.evaluation import Tally, evaluate
+from sleepconv.training.evaluation import Tally, evaluate, reestimated_statistics
 from sleepconv.training.folder import RunFolder, find_runs, run_path
 from sleepconv.training.interrupts import TrainingInterrupted
 from sleepconv.training.learner import DivergedError
@@ -25,6 +25,7 @@ __all__ = [
     "find_runs",
     "keep_freed_memory",
     "load_compact_state",
+    "reestimated_statistics",
     "run_path",
     "train",
 ]

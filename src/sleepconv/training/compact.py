@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from sleepconv.sleep.distributed import is_distributed
+from sleepconv.sleep.distributed import dealt_out_like, is_distributed
 from sleepconv.sleep.layers import SleepingLayer
 
 SHARED = "@grids"
@@ -71,11 +71,7 @@ def set_whole_(value: Tensor, new: Tensor, name: str) -> None:
         raise ValueError(
             f"these weights are of another network: {name} is {tuple(new.shape)}, not {tuple(value.shape)}"
         )
-    if is_distributed(value):
-        from torch.distributed.tensor import distribute_tensor
-
-        new = distribute_tensor(new, value.device_mesh, value.placements)  # type: ignore[attr-defined]
-    value.copy_(new)
+    value.copy_(dealt_out_like(value, new))
 
 
 def first_of_each_grid(grids: Tensor) -> Tensor:

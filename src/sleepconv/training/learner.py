@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from sleepconv.data import Task
 from sleepconv.functional.sharing import neurons_per_grid
 from sleepconv.optim import SlowMomentum, share_gradients, share_moments
-from sleepconv.sleep.distributed import is_distributed
+from sleepconv.sleep.distributed import dealt_out_like
 from sleepconv.sleep.layers import SleepingLayer
 from sleepconv.sleep.records import layer_snrs
 from sleepconv.training.compact import compact_state, load_compact_state, whole
@@ -41,8 +41,8 @@ class Learner:
         self.parameters = sum(parameter.numel() for parameter in network.parameters())
         self.model = spread(network, place, sharding)
         fused = sharding == "ddp" or place.world_size == 1
-        self.optimizer = build_optimizer(run, self.model, fused=fused)
         self.sleep = build_sleep(run, self.model)
+        self.optimizer = build_optimizer(run, self.model, self.sleep, fused=fused)
         self.slow_momentum = self._help_to_learn()
         self.layers = {
             name: layer
@@ -177,8 +177,4 @@ def _placed_like(parameter: nn.Parameter, value: Tensor) -> Tensor:
     """A moment where its parameter is, in the same memory format; the count of steps as it is."""
     if value.shape != parameter.shape:
         return value.to(parameter.device)
-    if is_distributed(parameter):
-        from torch.distributed.tensor import distribute_tensor
-
-        return distribute_tensor(value, parameter.device_mesh, parameter.placements)  # type: ignore[attr-defined]
-    return torch.empty_like(parameter).copy_(value)
+    return torch.empty_like(parameter).copy_(dealt_out_like(parameter, value))

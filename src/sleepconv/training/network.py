@@ -12,6 +12,7 @@ from sleepconv.models import resnet8, resnet18, resnet20, three_layers
 from sleepconv.nn import to_locally_connected
 from sleepconv.optim import scaled_groups
 from sleepconv.sleep import Circuit, Hebbian, Instant, Rule, Sleep
+from sleepconv.sleep.layers import sleeping_layers, unwrapped
 from sleepconv.training.run import Run
 
 NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {
@@ -65,18 +66,23 @@ def build_sleep(run: Run, model: nn.Module) -> Sleep | None:
     )
 
 
-def build_optimizer(run: Run, model: nn.Module, *, fused: bool) -> Optimizer:
+def build_optimizer(run: Run, model: nn.Module, sleep: Sleep | None, *, fused: bool) -> Optimizer:
     """Make the optimizer of a run; each group's rate at the start of training is kept as its ``initial_lr``.
 
     >>> run = Run(name="mine", dataset="cifar10", connectivity="local", optimizer="sgd", learning_rate=0.1)
-    >>> layer = nn.Conv2d(1, 1, 3)
-    >>> build_optimizer(run, to_locally_connected(layer, torch.zeros(1, 1, 8, 8)), fused=False).param_groups[0]["lr"]
+    >>> model = to_locally_connected(nn.Conv2d(1, 1, 3), torch.zeros(1, 1, 8, 8))
+    >>> build_optimizer(run, model, Sleep(model, every=1), fused=False).param_groups[0]["lr"]
     0.4
     """
     rates: dict[str, Any] = {"lr": run.learning_rate, "weight_decay": run.weight_decay}
     groups: Any = model.parameters()
-    if run.connectivity != "convolutional":
-        groups = scaled_groups(model, rest_lr=run.rest_learning_rate, scaled=run.optimizer == "sgd", **rates)
+    if run.optimizer == "sgd" and sleep is not None:
+        groups = scaled_groups(sleep, rest_lr=run.rest_learning_rate, **rates)
+    elif run.rest_learning_rate is not None:
+        layers: dict[str, Any] = sleeping_layers(unwrapped(model))
+        neurons = {id(layer.weight): layer.weight for layer in layers.values()}
+        rest = [parameter for parameter in model.parameters() if id(parameter) not in neurons]
+        groups = [{"params": list(neurons.values())}, {"params": rest, "lr": run.rest_learning_rate}]
     rates["fused"] = fused
     if run.optimizer == "sgd":
         optimizer: Optimizer = torch.optim.SGD(groups, momentum=run.momentum, **rates)

@@ -45,8 +45,8 @@ class Run:
         connectivity: convolutional, local, or local after a convolutional first layer.
         start: local neurons start with weights of their own, "independent" as the paper's, or with "shared" ones, those
             of a convolution.
-        learning_rate: of the optimizer, at the start. SGD's is that of a convolution with one filter per grid, as in
-            `sleepconv.optim.scaled_groups`.
+        learning_rate: of the optimizer, at the start. For SGD and a network that sleeps, that of a convolution with one
+            filter per grid, as in `sleepconv.optim.scaled_groups`.
         weight_decay: of the optimizer.
         optimizer: adamw, the paper's, or sgd.
         momentum: of SGD, or AdamW's β₁.
