@@ -178,7 +178,7 @@ def test_wrong_names_and_numbers_are_one_line(capsys, tmp_path):
         (["table1", "--dataset", "imagenet"], "table 1 has cifar10, cifar100, tiny-imagenet"),
         (["table1", "--seeds", "0"], "seeds=0 is 1 or more"),
         (["table1", "--jobs", "0"], "jobs=0"),
-        (["table1", "--scale", "-1"], "scale is a finite number, above 0, not -1.0"),
+        (["table1", "--scale", "-1"], "`scale` must be finite and above 0, got -1.0"),
     ]:
         assert main(["sweep", *arguments, "--runs", str(tmp_path)]) == 1
         error = capsys.readouterr().err
