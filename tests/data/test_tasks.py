@@ -86,7 +86,9 @@ def test_a_typo_is_answered_with_the_nearest_name(typo, meant):
 
 
 def test_a_name_near_nothing_is_answered_with_all_names():
-    with pytest.raises(ValueError, match="there are digits, cifar10, cifar10-16x16, cifar100, tiny-imagenet, imagenet, fashion"):
+    with pytest.raises(
+        ValueError, match="there are digits, cifar10, cifar10-16x16, cifar100, tiny-imagenet, imagenet, fashion"
+    ):
         find_dataset("zzzz")
 
 
