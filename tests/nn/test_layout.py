@@ -142,3 +142,48 @@ def test_a_gradient_lies_in_memory_as_its_input_does(batch, position_major):
         leaf = y.detach().requires_grad_()
         (grad,) = torch.autograd.grad(layer(leaf).square().sum(), leaf)
         assert grad.stride() == y.stride()
+
+
+class Mixed(nn.Module):
+    """One layer's responses through a module that keeps them, added to another's through one that does not."""
+
+    def __init__(self, through, call):
+        super().__init__()
+        self.a, self.b, self.c = nn.Conv2d(3, 4, 1), nn.Conv2d(3, 4, 1), nn.Conv2d(4, 4, 1)
+        self.through, self.norm, self.call = through, nn.InstanceNorm2d(4), call
+
+    def forward(self, x):
+        return self.c(self.call(self.through, self.a(x)) + self.norm(self.b(x)))
+
+
+def hooked():
+    relu = nn.ReLU()
+    relu.register_full_backward_hook(lambda *_: None)
+    return relu
+
+
+def tried(module, x):
+    try:
+        return module(x)
+    except (ValueError, RuntimeError):
+        return x
+
+
+@pytest.mark.parametrize(
+    ("through", "call"),
+    [
+        (hooked, lambda module, x: module(x)),
+        (lambda: nn.BatchNorm2d(7), tried),
+        (lambda: nn.BatchNorm2d(4), lambda module, x: module(input=x)),
+    ],
+    ids=["a hook that makes aliases", "a module that fails", "a keyword"],
+)
+def test_a_layers_responses_are_followed_through(through, call):
+    conv, x = Mixed(through(), call).double(), torch.randn(3, 3, 6, 6, dtype=torch.float64)
+    local = to_locally_connected(conv, x, copy_weights=True)
+    gradients = []
+    for model in (conv, local):
+        images = x.clone().requires_grad_()
+        model(images).pow(3).sum().backward()
+        gradients.append(images.grad)
+    torch.testing.assert_close(gradients[1], gradients[0])

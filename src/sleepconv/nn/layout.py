@@ -167,15 +167,16 @@ class _Chains(TorchDispatchMode):
         self.contiguous: set[nn.Module] = set()
         self.own = {id(tensor) for tensor in [*model.parameters(), *model.buffers()]}
         self.depth = 0
+        self.entered: list[set[nn.Module] | None] = []
 
     def watch(self, model: nn.Module, sample_input: Any, *, training: bool) -> bool:
         """Run the model; say whether it could."""
-        self.depth = 0
+        self.depth, self.entered = 0, []
         with ExitStack() as stack, suppress(Exception):
             for module in model.modules():
                 if isinstance(module, OURS) or type(module) in (*NORMS, *EQUALS.values()):
-                    stack.callback(module.register_forward_pre_hook(self._enter).remove)
-                    stack.callback(module.register_forward_hook(self._leave, prepend=True).remove)
+                    stack.callback(module.register_forward_pre_hook(self._enter, with_kwargs=True).remove)
+                    stack.callback(module.register_forward_hook(self._leave, prepend=True, always_call=True).remove)
             with self:
                 output = rehearse(model, sample_input, training=training, differentiable=True)
             self._end(tensor for tensor in tree_leaves(output) if isinstance(tensor, Tensor))
@@ -228,16 +229,22 @@ class _Chains(TorchDispatchMode):
         for layer in together:
             self.companions[layer] = together
 
-    def _enter(self, module: nn.Module, inputs: Any) -> None:
+    def _enter(self, module: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """Note where the input comes from: hooks of the user's may give the module an alias of it."""
         self.depth += 1
+        self.entered.append(self.origins.get(next(iter((*inputs, *keywords.values())))))
 
-    def _leave(self, module: nn.Module, inputs: Any, output: Tensor) -> None:
+    def _leave(self, module: nn.Module, inputs: Any, output: Tensor | None) -> None:
+        """Pass on where the output comes from; there is none where the module failed."""
         self.depth -= 1
+        origins = self.entered.pop()
+        if output is None:
+            return
         if isinstance(module, OURS):
             self.companions.setdefault(module, {module})
-            self._mark([output], {module})
-        elif inputs and inputs[0] in self.origins:
-            self._mark([output], self.origins[inputs[0]])
+            origins = {module}
+        if origins is not None:
+            self._mark([output], origins)
 
 
 def _without_space(tensor: Tensor) -> bool:
