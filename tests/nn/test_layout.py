@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from sleepconv import to_locally_connected
+from sleepconv import to_convolutional, to_locally_connected
 from sleepconv.nn import LocallyConnected2d, keep_layout
 
 CONVOLUTIONS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
@@ -187,3 +187,24 @@ def test_a_layers_responses_are_followed_through(through, call):
         model(images).pow(3).sum().backward()
         gradients.append(images.grad)
     torch.testing.assert_close(gradients[1], gradients[0])
+
+
+class ByBatch(nn.Module):
+    """Normalises only batches of more than two, so that a dry run on one image does not see it."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = nn.Conv2d(3, 4, 1), nn.Conv2d(3, 4, 1), nn.Conv2d(4, 4, 1)
+        self.norm = nn.InstanceNorm2d(4)
+
+    def forward(self, x):
+        return self.c(self.a(x) + (self.norm(self.b(x)) if len(x) > 2 else self.b(x)))
+
+
+def test_instance_norm_that_the_dry_run_did_not_reach_gets_the_convolutions_gradient():
+    conv, x = ByBatch().double(), torch.randn(5, 3, 6, 6, dtype=torch.float64)
+    local = to_locally_connected(conv, x[:1], copy_weights=True)
+    for model in (conv, local):
+        model(x).pow(3).sum().backward()
+    torch.testing.assert_close(local.b.weight.grad.sum(dim=(0, 1)), conv.b.weight.grad)
+    assert type(to_convolutional(local).norm) is nn.InstanceNorm2d

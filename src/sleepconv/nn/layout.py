@@ -71,6 +71,28 @@ class LayoutKeepingReLU(nn.ReLU):
         return y
 
 
+class _ContiguousGradient(nn.Module):
+    """Give the backward pass of an InstanceNorm a contiguous gradient: PyTorch's misreads any other without a word."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        y = super().forward(input)
+        if y.requires_grad and not torch.compiler.is_compiling():
+            y.register_hook(Tensor.contiguous)
+        return y
+
+
+class _InstanceNorm1d(_ContiguousGradient, nn.InstanceNorm1d):
+    pass
+
+
+class _InstanceNorm2d(_ContiguousGradient, nn.InstanceNorm2d):
+    pass
+
+
+class _InstanceNorm3d(_ContiguousGradient, nn.InstanceNorm3d):
+    pass
+
+
 class _Permuted(torch.autograd.Function):
     """From (height, channels, width, batch) back to (batch, channels, height, width).
 
@@ -103,6 +125,14 @@ EQUALS: dict[type[nn.Module], type[nn.Module]] = {
 }
 
 
+# Also where the dry run does not come, gradients may reach these in our layout.
+GUARDED: dict[type[nn.Module], type[nn.Module]] = {
+    nn.InstanceNorm1d: _InstanceNorm1d,
+    nn.InstanceNorm2d: _InstanceNorm2d,
+    nn.InstanceNorm3d: _InstanceNorm3d,
+}
+
+
 def keep_layout(model: nn.Module, sample_input: Tensor | tuple[Any, ...] | dict[str, Any]) -> nn.Module:
     """Let responses stay in the memory layout of our layers wherever all that follows can handle it.
 
@@ -125,7 +155,7 @@ def keep_layout(model: nn.Module, sample_input: Tensor | tuple[Any, ...] | dict[
     >>> first.position_major, second.position_major
     (True, False)
     """
-    _exchange(model, EQUALS)
+    _exchange(model, EQUALS | GUARDED)
     layers = [module for module in model.modules() if isinstance(module, OURS)]
     for layer in layers:
         layer.position_major = False
@@ -141,7 +171,7 @@ def keep_layout(model: nn.Module, sample_input: Tensor | tuple[Any, ...] | dict[
 
 def forget_layout(model: nn.Module) -> None:
     """Undo ``keep_layout``."""
-    _exchange(model, {equal: plain for plain, equal in EQUALS.items()})
+    _exchange(model, {equal: plain for plain, equal in (EQUALS | GUARDED).items()})
     for module in model.modules():
         if isinstance(module, OURS):
             module.position_major = False
