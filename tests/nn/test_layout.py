@@ -1,9 +1,12 @@
+from dataclasses import dataclass
+
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
-from sleepconv import to_convolutional, to_locally_connected
-from sleepconv.nn import LocallyConnected2d, keep_layout
+from sleepconv import to_locally_connected
+from sleepconv.nn import LocallyConnected2d, keep_layout, known_operations
 
 CONVOLUTIONS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 NORMS = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
@@ -201,10 +204,93 @@ class ByBatch(nn.Module):
         return self.c(self.a(x) + (self.norm(self.b(x)) if len(x) > 2 else self.b(x)))
 
 
-def test_instance_norm_that_the_dry_run_did_not_reach_gets_the_convolutions_gradient():
-    conv, x = ByBatch().double(), torch.randn(5, 3, 6, 6, dtype=torch.float64)
+class Stack(nn.Sequential):
+    """A part of it, a sum with what PyTorch normalises, and the rest, which the dry run on the whole does not see."""
+
+    def in_parts(self, x):
+        y = self[:2](x) + F.instance_norm(x[:, :4])
+        return self[2:](y)
+
+
+def replaced(x):
+    """Give the model a skip connection that was not there when it was converted."""
+    conv = TwoBranches(nn.Identity()).double()
     local = to_locally_connected(conv, x[:1], copy_weights=True)
-    for model in (conv, local):
-        model(x).pow(3).sum().backward()
-    torch.testing.assert_close(local.b.weight.grad.sum(dim=(0, 1)), conv.b.weight.grad)
-    assert type(to_convolutional(local).norm) is nn.InstanceNorm2d
+    conv.between, local.between = nn.InstanceNorm2d(4), nn.InstanceNorm2d(4)
+    return conv, local
+
+
+def in_parts(x):
+    conv = Stack(nn.Conv2d(4, 4, 1), nn.GELU(), nn.ReLU(), nn.Conv2d(4, 4, 1)).double()
+    local = to_locally_connected(conv, x, copy_weights=True)
+    assert local[0].position_major
+    return conv.in_parts, local.in_parts
+
+
+def by_batch(x):
+    conv = ByBatch().double()
+    return conv, to_locally_connected(conv, x[:1], copy_weights=True)
+
+
+@pytest.mark.parametrize("changed", [replaced, in_parts, by_batch])
+def test_instance_norm_that_the_dry_run_did_not_see_gets_the_convolutions_gradient(changed):
+    x = torch.randn(5, 3 if changed is by_batch else 4, 6, 6, dtype=torch.float64)
+    gradients = []
+    for model in changed(x):
+        images = x.clone().requires_grad_()
+        model(images).pow(3).sum().backward()
+        gradients.append(images.grad)
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.ReLU(inplace=True),
+        nn.GELU(),
+        nn.Hardswish(),
+        nn.Dropout(),
+        nn.AvgPool2d(3, 1, 1),
+    ],
+    ids=lambda module: type(module).__name__,
+)
+def test_known_operations_get_gradients_as_they_come(between, monkeypatch):
+    local, guarded = to_locally_connected(TwoBranches(between), X), []
+    monkeypatch.setattr(known_operations, "_contiguous", lambda gradients: guarded.extend(gradients))
+    local(X).sum().backward()
+    assert local.first.position_major
+    assert not [gradient for gradient in guarded if gradient.shape == X.shape]  # only those of biases
+
+
+@dataclass
+class Responses:
+    early: torch.Tensor
+    late: torch.Tensor
+
+
+def test_responses_in_an_object_that_one_cannot_look_into_are_contiguous():
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Conv2d(4, 4, 3), nn.Conv2d(4, 4, 3)
+
+        def forward(self, x):
+            early = self.first(x)
+            return Responses(early, self.second(early))
+
+    responses = to_locally_connected(Named(), X)(X)
+    assert responses.early.is_contiguous()
+    assert responses.late.is_contiguous()
+
+
+def test_a_layer_with_a_forward_of_its_own_is_looked_into():
+    class Viewing(LocallyConnected2d):
+        def forward(self, x):
+            return super().forward(x.view(x.shape)).view(-1, 4, 4, 4)
+
+    first, last = (LocallyConnected2d(4, 4, 3, input_size=size) for size in (8, 4))
+    model = keep_layout(nn.Sequential(first, Viewing(4, 4, 3, input_size=6), last), torch.randn(2, 4, 8, 8))
+    assert not any(layer.position_major for layer in model)
+    assert model(torch.randn(2, 4, 8, 8)).shape == (2, 4, 2, 2)

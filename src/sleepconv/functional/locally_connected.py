@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from sleepconv.functional import operators
+from sleepconv.functional import operators, plain
 from sleepconv.functional.sizes import Sizes, per_axis, whole
 
 Padding = Sizes | str
@@ -156,7 +156,10 @@ def _locally_connected(
     before = _check_shapes(axes, x, weight, strides, padding, dilations, groups)
     x, weight, bias = _autocast(x), _autocast(weight), None if bias is None else _autocast(bias)
     _check_dtypes(x, weight, bias)
-    y = operators.locally_connected(x, weight, strides, before, dilations, groups, position_major)
+    if plain.needs_plain_operations():
+        y = plain.locally_connected(x, weight, strides, before, dilations, groups)
+    else:
+        y = operators.locally_connected(x, weight, strides, before, dilations, groups, position_major)
     return y if bias is None else y + _broadcast_bias(axes, bias, weight)
 
 

@@ -2,7 +2,7 @@
 
 from sleepconv.nn.convert import to_convolutional, to_locally_connected
 from sleepconv.nn.convert_patches import to_per_patch
-from sleepconv.nn.layout import LayoutKeepingBatchNorm2d, LayoutKeepingReLU, keep_layout
+from sleepconv.nn.layout import LayoutKeepingBatchNorm2d, LayoutKeepingReLU, forget_layout, keep_layout
 from sleepconv.nn.locally_connected import (
     LocallyConnected,
     LocallyConnected1d,
@@ -21,6 +21,7 @@ __all__ = [
     "LocallyConnected3d",
     "NothingConvertedWarning",
     "PerPatchLinear",
+    "forget_layout",
     "keep_layout",
     "to_convolutional",
     "to_locally_connected",

@@ -7,6 +7,7 @@ contiguous, at the cost of a copy.
 
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
+from types import NoneType
 from typing import Any
 
 import torch
@@ -16,26 +17,12 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from sleepconv.nn.dry_run import rehearse, two_of_each
+from sleepconv.nn.known_operations import CONVOLUTIONS, KNOWN, guard_gradients
 from sleepconv.nn.locally_connected import LocallyConnected
 from sleepconv.nn.per_patch import PerPatchLinear
 
 OURS = (LocallyConnected, PerPatchLinear)
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-
-# These are right for tensors, and for gradients, in any mixture of our layout and the usual one;
-# tests/nn/test_neighbours.py tries them all.
-_aten = torch.ops.aten
-KNOWN = {
-    *(_aten.relu, _aten.relu_, _aten.leaky_relu, _aten.leaky_relu_, _aten.hardtanh, _aten.hardtanh_),
-    *(_aten.gelu, _aten.silu, _aten.silu_, _aten.elu, _aten.elu_, _aten.mish, _aten.mish_),
-    *(_aten.hardswish, _aten.hardswish_, _aten.hardsigmoid, _aten.hardsigmoid_, _aten.softplus),
-    *(_aten.sigmoid, _aten.sigmoid_, _aten.tanh, _aten.tanh_),
-    *(_aten.add, _aten.add_, _aten.sub, _aten.sub_, _aten.mul, _aten.mul_, _aten.div, _aten.div_, _aten.neg),
-    *(_aten.empty_like, _aten.bernoulli_, _aten.native_dropout, _aten.detach, _aten._to_copy),
-    *(_aten.avg_pool2d, _aten.max_pool2d_with_indices, _aten._adaptive_avg_pool2d, _aten.mean),
-}
-# These take anything, and give each input a gradient that lies as the input does.
-CONVOLUTIONS = {_aten.convolution, torch.ops.sleepconv.locally_connected}
 
 
 class LayoutKeepingBatchNorm2d(nn.BatchNorm2d):
@@ -67,30 +54,9 @@ class LayoutKeepingReLU(nn.ReLU):
         """max(input, 0)."""
         y = super().forward(input)
         if y.requires_grad and not torch.compiler.is_compiling() and _lies_position_by_position(y):
+            guard_gradients(y)
             y.register_hook(_position_by_position)
         return y
-
-
-class _ContiguousGradient(nn.Module):
-    """Give the backward pass of an InstanceNorm a contiguous gradient: PyTorch's misreads any other without a word."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        y = super().forward(input)
-        if y.requires_grad and not torch.compiler.is_compiling():
-            y.register_hook(Tensor.contiguous)
-        return y
-
-
-class _InstanceNorm1d(_ContiguousGradient, nn.InstanceNorm1d):
-    pass
-
-
-class _InstanceNorm2d(_ContiguousGradient, nn.InstanceNorm2d):
-    pass
-
-
-class _InstanceNorm3d(_ContiguousGradient, nn.InstanceNorm3d):
-    pass
 
 
 class _Permuted(torch.autograd.Function):
@@ -115,21 +81,15 @@ def _position_by_position(grad: Tensor) -> Tensor:
 
 
 def _lies_position_by_position(x: Tensor) -> bool:
-    """One image that lies so lies channels last, too, which PyTorch's own modules keep."""
+    """One image that lies so lies channels last, too, which PyTorch's own modules keep. Traced ones never lie so."""
+    if torch.jit.is_tracing():
+        return False
     return x.dim() == 4 and x.shape[0] > 1 and not x.is_contiguous() and x.permute(2, 3, 0, 1).is_contiguous()
 
 
 EQUALS: dict[type[nn.Module], type[nn.Module]] = {
     nn.BatchNorm2d: LayoutKeepingBatchNorm2d,
     nn.ReLU: LayoutKeepingReLU,
-}
-
-
-# Also where the dry run does not come, gradients may reach these in our layout.
-GUARDED: dict[type[nn.Module], type[nn.Module]] = {
-    nn.InstanceNorm1d: _InstanceNorm1d,
-    nn.InstanceNorm2d: _InstanceNorm2d,
-    nn.InstanceNorm3d: _InstanceNorm3d,
 }
 
 
@@ -141,6 +101,9 @@ def keep_layout(model: nn.Module, sample_input: Tensor | tuple[Any, ...] | dict[
     the next is looked at. Where one is not known to handle the layout (in both directions, forward and backward), and
     where the model cannot run in both modes, the layers before it return contiguous responses. BatchNorm2d and ReLU
     modules get a class that keeps the layout; their results and ``state_dict`` keys do not change.
+
+    Call it again after changing the model, or where only a part of it is run. Until then, a layer that finds another
+    operation between itself and the layers before it sees to it that this one gets a contiguous gradient.
 
     Args:
         model: what to change, in place.
@@ -155,7 +118,7 @@ def keep_layout(model: nn.Module, sample_input: Tensor | tuple[Any, ...] | dict[
     >>> first.position_major, second.position_major
     (True, False)
     """
-    _exchange(model, EQUALS | GUARDED)
+    _exchange(model, EQUALS)
     layers = [module for module in model.modules() if isinstance(module, OURS)]
     for layer in layers:
         layer.position_major = False
@@ -169,12 +132,20 @@ def keep_layout(model: nn.Module, sample_input: Tensor | tuple[Any, ...] | dict[
     return model
 
 
-def forget_layout(model: nn.Module) -> None:
-    """Undo ``keep_layout``."""
-    _exchange(model, {equal: plain for plain, equal in (EQUALS | GUARDED).items()})
+def forget_layout(model: nn.Module) -> nn.Module:
+    """Undo ``keep_layout``: let all responses be contiguous, in place, and return the model.
+
+    >>> from sleepconv.nn import LocallyConnected2d
+    >>> first, second = LocallyConnected2d(3, 8, 3, input_size=8), LocallyConnected2d(8, 8, 3, input_size=6)
+    >>> model = keep_layout(nn.Sequential(first, second), torch.randn(2, 3, 8, 8))
+    >>> forget_layout(model)[0].position_major
+    False
+    """
+    _exchange(model, {equal: plain for plain, equal in EQUALS.items()})
     for module in model.modules():
         if isinstance(module, OURS):
             module.position_major = False
+    return model
 
 
 def _exchange(model: nn.Module, classes: dict[type[nn.Module], type[nn.Module]]) -> None:
@@ -200,17 +171,18 @@ class _Chains(TorchDispatchMode):
         self.entered: list[set[nn.Module] | None] = []
 
     def watch(self, model: nn.Module, sample_input: Any, *, training: bool) -> bool:
-        """Run the model; say whether it could."""
+        """Run the model; say whether it could, and returned nothing that one cannot look into."""
         self.depth, self.entered = 0, []
         with ExitStack() as stack, suppress(Exception):
             for module in model.modules():
-                if isinstance(module, OURS) or type(module) in (*NORMS, *EQUALS.values()):
+                if _computes_as_ours(module) or type(module) in (*NORMS, *EQUALS.values()):
                     stack.callback(module.register_forward_pre_hook(self._enter, with_kwargs=True).remove)
                     stack.callback(module.register_forward_hook(self._leave, prepend=True, always_call=True).remove)
             with self:
                 output = rehearse(model, sample_input, training=training, differentiable=True)
-            self._end(tensor for tensor in tree_leaves(output) if isinstance(tensor, Tensor))
-            return True
+            leaves = tree_leaves(output)
+            self._end(leaf for leaf in leaves if isinstance(leaf, Tensor))
+            return all(isinstance(leaf, (Tensor, NoneType, str, int, float)) for leaf in leaves)
         return False
 
     def kept(self) -> set[Any]:
@@ -270,11 +242,17 @@ class _Chains(TorchDispatchMode):
         origins = self.entered.pop()
         if output is None:
             return
-        if isinstance(module, OURS):
+        if _computes_as_ours(module):
             self.companions.setdefault(module, {module})
             origins = {module}
         if origins is not None:
             self._mark([output], origins)
+
+
+def _computes_as_ours(module: nn.Module) -> bool:
+    """Whether it is one of our layers, without a ``forward`` of its own around it."""
+    forward = getattr(module.forward, "__func__", None)
+    return isinstance(module, OURS) and forward in (LocallyConnected.forward, PerPatchLinear.forward)
 
 
 def _without_space(tensor: Tensor) -> bool:

@@ -20,6 +20,7 @@ from sleepconv.functional.locally_connected import (
     padding_sides,
 )
 from sleepconv.functional.sizes import Sizes, per_axis, whole
+from sleepconv.nn.known_operations import guard_gradients
 
 PADDING_MODES = {"zeros": "constant", "reflect": "reflect", "replicate": "replicate", "circular": "circular"}
 
@@ -118,6 +119,8 @@ class LocallyConnected(nn.Module):
                 f"this layer was built for inputs of size {self.input_size}, but got {tuple(x.shape)}; its neurons "
                 f"have places, so build another layer for another size"
             )
+        if x.requires_grad and not x.is_contiguous() and not torch.compiler.is_compiling():
+            guard_gradients(x)
         padding: Padding = self.padding
         if self.padding_mode != "zeros":
             x, padding = self._extend(x), 0
