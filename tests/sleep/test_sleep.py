@@ -12,6 +12,7 @@ from torch import nn
 
 from sleepconv import Sleep, to_locally_connected
 from sleepconv.functional import weight_snr
+from sleepconv.nn import LocallyConnected1d, PerPatchLinear
 from sleepconv.optim import share_moments
 from sleepconv.sleep import Hebbian, Instant, SleepRecord
 from sleepconv.testing import assert_convolutional
@@ -354,6 +355,15 @@ def test_a_layers_grids_are_computed_once_for_all_sleeps(rule):
     calls = calls_of(sleep.sleep)
     assert "weight_snr" in calls
     assert "lateral_grids" not in calls
+
+
+@pytest.mark.parametrize("layer", [LocallyConnected1d(2, 3, 3, input_size=9), PerPatchLinear(3, 2, num_patches=4)])
+def test_changing_the_grids_that_a_layer_returned_does_not_change_who_shares(layer):
+    expected = Instant()(copy.deepcopy(layer)).weight
+    layer.grids.copy_(torch.arange(layer.grids.numel()))
+    layer.grids.numpy()[:] = 0
+    Sleep(layer, every=1).sleep()
+    assert torch.equal(layer.weight, expected)
 
 
 @pytest.mark.parametrize("every", [0, -1, 1.5, "10"])
