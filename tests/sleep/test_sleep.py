@@ -328,6 +328,23 @@ def test_an_attached_sleep_lives_with_the_optimizer_and_a_second_one_over_its_la
     Sleep(model, every=1, include=["1"]).attach(optimizer)
 
 
+def test_a_layer_cannot_sleep_by_two_optimizers_until_the_first_sleep_is_detached_or_dropped():
+    model = network()
+    one, other = (torch.optim.AdamW(model.parameters()) for _ in range(2))
+    sleep, second = Sleep(model, every=1), Sleep(model, every=1, exclude=["0"])
+    sleep.attach(one)
+    with pytest.raises(RuntimeError, match=r"another Sleep .* lets '1\.1' sleep already; end it first, by its detach"):
+        second.attach(other)
+    assert not second.attached
+    sleep.detach()
+    second.attach(other)
+    del second, other
+    sleep.attach(one)
+    model[0], model[1] = nn.Identity(), nn.Identity()
+    local = network()
+    Sleep(local, every=1).attach(torch.optim.AdamW(local.parameters()))
+
+
 def calls_of(function):
     """The names of the Python and C functions that it calls, itself included."""
     calls = []
