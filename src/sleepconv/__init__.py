@@ -98,6 +98,11 @@ class _Watched(Loader):
     def __init__(self, loader: Loader, watcher: _RegisterOperators) -> None:
         self.loader, self.watcher = loader, watcher
 
+    def __getattr__(self, name: str) -> Any:
+        if name == "loader":  # a copy that has none yet
+            raise AttributeError(name)
+        return getattr(self.loader, name)
+
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return self.loader.create_module(spec)
 

@@ -168,6 +168,15 @@ def test_a_saved_program_loads_where_sleepconv_alone_is_imported(tmp_path):
     subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
 
 
+def test_before_pytorch_is_imported_its_loader_answers_as_without_sleepconv():
+    program = (
+        "import sleepconv, sys, copy, importlib.util; loader = importlib.util.find_spec('torch').loader;"
+        "assert 'torch' not in sys.modules; assert loader.is_package('torch'); loader.get_code('torch');"
+        "assert 'import' in copy.copy(loader).get_source('torch'); assert not hasattr(loader, 'nothing')"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [

@@ -11,7 +11,7 @@ from sleepconv import cli
 from sleepconv.data import Images, Statistics, Task, TensorSource, Translate
 from sleepconv.report.groups import group
 from sleepconv.training import Run, find_runs, run_path, train
-from sleepconv.training.folder import RECIPE, RunFolder
+from sleepconv.training.folder import RECIPE, WEIGHTS, RunFolder
 
 SECTIONS = [
     "What was run",
@@ -174,6 +174,17 @@ def test_a_run_with_damaged_weights_or_map_is_named_and_the_others_are_reported(
     assert f"{damaged} left out: {damaged / name} is" in line
     assert list(page.sections) == SECTIONS
     assert "0, 1" not in page.sections["What was run"]
+
+
+def test_a_finished_run_whose_weights_are_missing_is_reported_and_said_to_lack_them(runs, tmp_path, capsys):
+    shutil.copytree(runs, tmp_path / "runs")
+    (without,) = (tmp_path / "runs" / "resting").glob("*-seed-1")
+    (without / WEIGHTS).unlink()
+    page = report(tmp_path / "runs", tmp_path / "report.html")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == f"sleepconv: the weights of {without} are missing: it is reported without them"
+    assert page.sections["Filters before and after sleep"][-1] == "– for 1 of 3 runs, whose weights are missing."
+    assert "0, 1" in page.sections["What was run"]
 
 
 def test_a_folder_in_place_of_the_page_is_refused(runs, tmp_path, capsys):

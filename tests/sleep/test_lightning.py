@@ -4,10 +4,11 @@ import importlib.util
 import os
 import sys
 import warnings
+from contextlib import nullcontext
 
 import pytest
 import torch
-from lightning import LightningModule, Trainer
+from lightning import Callback, LightningModule, Trainer
 from torch import nn
 
 from sleepconv import to_locally_connected
@@ -98,6 +99,20 @@ def test_the_same_callback_serves_a_second_fit(tmp_path):
     fit(model, callback, tmp_path)
     fit(model, callback, tmp_path)
     assert callback.sleep.steps == 10
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_another_callback_serves_a_second_fit_whether_the_first_ended_or_failed(fails, tmp_path):
+    model, first, second = module(), SleepCallback(every=2), SleepCallback(every=2)
+    with pytest.raises(ZeroDivisionError) if fails else nullcontext():
+        fit(model, first, tmp_path, trainer_options={"callbacks": [first, Failing()] if fails else [first]})
+    fit(model, second, tmp_path)
+    assert (first.sleep.steps, second.sleep.steps) == (1 if fails else 5, 5)
+
+
+class Failing(Callback):
+    def on_train_batch_end(self, *_):
+        raise ZeroDivisionError
 
 
 class TwoOptimizers(LightningModule):

@@ -241,8 +241,8 @@ def test_without_decay_half_precision_weights_end_at_the_mean_but_for_one_roundi
             lambda: Circuit(presentations=10**12),
             "presentations, of 150 Euler steps, must be at most 666,666, got 1,000,0",
         ),
-        (lambda: Circuit(rate=math.inf), "rate is a finite number"),
-        (lambda: Hebbian(rate=math.inf), "rate is above 0 and finite"),
+        (lambda: Circuit(rate=math.inf), "`rate` must be a finite number"),
+        (lambda: Hebbian(rate=math.inf), "`rate` must be a finite number"),
         (lambda: Hebbian(steps=10**12, target=-20.0), "steps must be at most 1,000,000, got 1,000,000,000,000"),
         (lambda: Hebbian(patterns_per_step=10**9), "patterns_per_step must be at most 100,000"),
         (lambda: Hebbian(image_shape=(3, 10**6, 10**6)), "image_shape must be at most 100,000,000"),
@@ -259,15 +259,20 @@ def test_what_would_not_end_is_refused_when_the_rule_is_made(make, says):
     [
         (lambda: Hebbian(patterns="dreams"), "patterns is one of"),
         (lambda: Hebbian(decay=0.0, noise=0.1), "decay above zero"),
-        (lambda: Hebbian(decay=-1.0), "0 or more"),
-        (lambda: Hebbian(decay=math.nan), "decay=nan.*finite"),
-        (lambda: Hebbian(noise=math.inf), "noise=inf.*finite"),
-        (lambda: Hebbian(inhibition=math.nan), "inhibition is a finite number"),
+        (lambda: Hebbian(decay=-1.0), "`decay` must be a finite number, at least 0, at most 1e\\+15, got -1.0"),
+        (lambda: Hebbian(decay=math.nan), "`decay` must be a finite number.* got nan"),
+        (lambda: Hebbian(noise=math.inf), "`noise` must be a finite number.* got inf"),
+        (lambda: Hebbian(inhibition=math.nan), "`inhibition` must be a finite number"),
+        (lambda: Hebbian(inhibition="10"), "`inhibition` must be a finite number"),
+        (lambda: Hebbian(target="low"), "`target` must be a finite number, got 'low'"),
+        (lambda: Hebbian(seed="x"), "`seed` must be an int"),
+        (lambda: Circuit(seed=2**70), "`seed` must be an int"),
         (lambda: Hebbian(steps=1.5), "steps is a whole number"),
         (lambda: Hebbian(patterns_per_step=1.5), "patterns_per_step is a whole number"),
         (lambda: Hebbian(steps=0), "steps"),
         (lambda: Hebbian(momentum=1.2), "momentum"),
-        (lambda: Hebbian(rate=-0.1), "rate is above 0"),
+        (lambda: Hebbian(rate=-0.1), "`rate` must be .* at least 0"),
+        (lambda: Hebbian(rate=0.0), "`rate` must be above 0"),
         (lambda: Hebbian(patterns_per_step=0), "patterns_per_step is a whole number ≥ 1, not 0"),
         (lambda: Hebbian()(torch.zeros(4), torch.zeros(4, dtype=torch.int64)), "none for their filters"),
         (lambda: Hebbian()(torch.full((4, 1, 1), torch.nan), torch.zeros(4, dtype=torch.int64)), "not finite"),
@@ -290,7 +295,9 @@ def test_what_would_not_end_is_refused_when_the_rule_is_made(make, says):
         (lambda: Instant(period=8)(LocallyConnected2d(1, 1, 3, input_size=10)), "as the rule's border and period"),
         (lambda: Circuit(presentations=0), "presentations"),
         (lambda: Circuit(decay=-1.0), "decay"),
-        (lambda: Circuit(decay=math.nan), "decay=nan is a finite number"),
+        (lambda: Circuit(decay=math.nan), "`decay` must be a finite number"),
+        (lambda: Circuit(input_power=0.0), "`input_power` must be above 0"),
+        (lambda: Circuit(rate=None), "`rate` must be a finite number, .* or a function of the step, got None"),
         (lambda: Instant()(torch.zeros(3, 1)), "does not know its grids"),
         (lambda: Instant()(nn.Linear(2, 2)), "no locally connected layer"),
         (lambda: Instant()(LocallyConnected2d(1, 1, 3, input_size=4)), "nothing to share"),
@@ -300,6 +307,25 @@ def test_what_would_not_end_is_refused_when_the_rule_is_made(make, says):
 def test_bad_input_is_one_clear_error(make, says):
     with pytest.raises(ValueError, match=says):
         make()
+
+
+@pytest.mark.parametrize("huge", [1e300, 10**400], ids=["1e300", "10**400"])
+@pytest.mark.parametrize(
+    ("rule", "name"),
+    [(Hebbian, "rate"), (Hebbian, "noise"), (Hebbian, "decay"), (Circuit, "rate"), (Circuit, "decay")],
+)
+def test_numbers_so_large_that_products_overflow_are_refused_when_the_rule_is_made(rule, name, huge):
+    with pytest.raises(ValueError, match=rf"`{name}` must be .*at most 1e\+15.* got 1"):
+        rule(**{name: huge})
+
+
+@pytest.mark.parametrize("patterns", ["one_grid", "independent"])
+def test_a_huge_rate_that_a_function_returns_is_refused_and_a_large_one_diverges(patterns):
+    layer = LocallyConnected1d(40, 1, 3, input_size=9)
+    with pytest.raises(ValueError, match=r"`rate\(0\)` must be .* got 1e\+300"):
+        Hebbian(rate=lambda step: 1e300, patterns=patterns)(layer)
+    with pytest.raises(DivergenceError, match="is stable here"):
+        Hebbian(rate=1e15, decay=1e3, patterns=patterns)(layer)
 
 
 def test_rules_act_on_tensors_and_modules_only():

@@ -12,6 +12,7 @@ from torch import nn
 
 from sleepconv import Sleep, to_locally_connected
 from sleepconv.functional import weight_snr
+from sleepconv.nn import LocallyConnected1d, PerPatchLinear
 from sleepconv.optim import share_moments
 from sleepconv.sleep import Hebbian, Instant, SleepRecord
 from sleepconv.testing import assert_convolutional
@@ -327,6 +328,23 @@ def test_an_attached_sleep_lives_with_the_optimizer_and_a_second_one_over_its_la
     Sleep(model, every=1, include=["1"]).attach(optimizer)
 
 
+def test_a_layer_cannot_sleep_by_two_optimizers_until_the_first_sleep_is_detached_or_dropped():
+    model = network()
+    one, other = (torch.optim.AdamW(model.parameters()) for _ in range(2))
+    sleep, second = Sleep(model, every=1), Sleep(model, every=1, exclude=["0"])
+    sleep.attach(one)
+    with pytest.raises(RuntimeError, match=r"another Sleep .* lets '1\.1' sleep already; end it first, by its detach"):
+        second.attach(other)
+    assert not second.attached
+    sleep.detach()
+    second.attach(other)
+    del second, other
+    sleep.attach(one)
+    model[0], model[1] = nn.Identity(), nn.Identity()
+    local = network()
+    Sleep(local, every=1).attach(torch.optim.AdamW(local.parameters()))
+
+
 def calls_of(function):
     """The names of the Python and C functions that it calls, itself included."""
     calls = []
@@ -354,6 +372,15 @@ def test_a_layers_grids_are_computed_once_for_all_sleeps(rule):
     calls = calls_of(sleep.sleep)
     assert "weight_snr" in calls
     assert "lateral_grids" not in calls
+
+
+@pytest.mark.parametrize("layer", [LocallyConnected1d(2, 3, 3, input_size=9), PerPatchLinear(3, 2, num_patches=4)])
+def test_changing_the_grids_that_a_layer_returned_does_not_change_who_shares(layer):
+    expected = Instant()(copy.deepcopy(layer)).weight
+    layer.grids.copy_(torch.arange(layer.grids.numel()))
+    layer.grids.numpy()[:] = 0
+    Sleep(layer, every=1).sleep()
+    assert torch.equal(layer.weight, expected)
 
 
 @pytest.mark.parametrize("every", [0, -1, 1.5, "10"])

@@ -1,5 +1,6 @@
 """Folders that something happened to."""
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -32,6 +33,16 @@ def test_a_damaged_file_is_named(tmp_path: Path, content: bytes):
 def test_a_summary_without_a_number_for_the_result_is_refused(tmp_path: Path, top5: str):
     (tmp_path / SUMMARY).write_text(f'{{"top1": 12.0{top5}}}')
     with pytest.raises(ValueError, match="has no number for top5"):
+        RunFolder(tmp_path).summary()
+
+
+@pytest.mark.parametrize("count", ["epochs", "weights_bytes"])
+def test_a_summary_that_counts_in_words_is_refused(tmp_path: Path, count: str):
+    result = {"top1": 12.0, "top5": 50.0, "seconds": 1.0, "seconds_per_epoch": 1.0, "set": "test"}
+    (tmp_path / SUMMARY).write_text(json.dumps(result))
+    assert RunFolder(tmp_path).summary() == result  # early summaries had no counts
+    (tmp_path / SUMMARY).write_text(json.dumps({**result, count: "many"}))
+    with pytest.raises(ValueError, match=f"summary.json has no number for {count}"):
         RunFolder(tmp_path).summary()
 
 
@@ -149,6 +160,18 @@ def test_a_run_without_a_whole_checkpoint_begins_anew_and_says_so(
     assert_same_end(whole, tmp_path / "run")
 
 
+def damage(file: Path, left: int | str | None) -> None:
+    """Remove a file, cut it or flip a byte near its end."""
+    if left is None:
+        file.unlink()
+    elif isinstance(left, int):
+        os.truncate(file, left)
+    else:
+        content = bytearray(file.read_bytes())
+        content[-9] ^= 1
+        file.write_bytes(content)
+
+
 def test_a_finished_run_that_lost_weights_or_reports_is_not_taken_for_done(
     tmp_path: Path, small: Run, whole: Path, capsys
 ):
@@ -159,9 +182,10 @@ def test_a_finished_run_that_lost_weights_or_reports_is_not_taken_for_done(
     for name, left, loss in (
         (WEIGHTS, 0, "model.safetensors has 0 of [0-9]+ bytes"),
         (WEIGHTS, None, "model.safetensors is missing"),
+        (WEIGHTS, "a byte", "model.safetensors is damaged: the checksum of .* is not the one it was saved with"),
         (METRICS, 100, "metrics.jsonl has 0 of 3 evaluations"),
     ):
-        (job.folder / name).unlink() if left is None else os.truncate(job.folder / name, left)
+        damage(job.folder / name, left)
         assert job.state == "damaged"
         with pytest.raises(ValueError, match=f"{loss}; put it back, or remove the folder to train the run again"):
             train(small, job.folder, quiet=True)
@@ -170,4 +194,12 @@ def test_a_finished_run_that_lost_weights_or_reports_is_not_taken_for_done(
         assert shown.out.count("weights lost") == (name == WEIGHTS)
         assert shown.err.count("left out") == (name == METRICS)
         shutil.copy(whole / name, job.folder)
+        shutil.copy(whole / name, job.folder)
     assert job.state == "done"
+
+
+def test_damaged_weights_are_not_loaded_and_the_error_says_what_to_do(tmp_path: Path, whole: Path):
+    shutil.copytree(whole, tmp_path / "run")
+    damage(tmp_path / "run" / WEIGHTS, "a byte")
+    with pytest.raises(ValueError, match=r"run/model.safetensors is damaged: .*; put it back, or remove the folder"):
+        RunFolder(tmp_path / "run").load_model()

@@ -227,7 +227,10 @@ def _report(options: argparse.Namespace) -> int:
     for path in options.runs:
         if not find_runs(path):
             raise FileNotFoundError(f"there is no run in {path}: a run is a folder with a recipe.json")
-    print(write_report(_whole_runs(options.runs, _check_pictures), options.out, data_dir=options.data_dir))
+    runs = _whole_runs(options.runs, _check_pictures)
+    print(write_report(runs, options.out, data_dir=options.data_dir))
+    lost = [folder.path for folder in runs if folder.weights_lost()]
+    _print_to_stderr([f"the weights of {path} are missing: it is reported without them" for path in lost])
     return 0
 
 

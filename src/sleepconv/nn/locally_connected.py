@@ -100,9 +100,14 @@ class LocallyConnected(nn.Module):
             bound = 1 / sqrt(self.in_channels // self.groups * prod(self.kernel_size))
             self.bias.uniform_(-bound, bound)
 
-    @cached_property
+    @property
     def grids(self) -> Int64[Tensor, "*output_size"]:
-        """Which neurons share with each other in their sleep: see ``lateral_grids``; computed once, on the CPU."""
+        """Which neurons share with each other in their sleep: see ``lateral_grids``; a new tensor, on the CPU."""
+        with torch.inference_mode(False):
+            return self._grids.clone()
+
+    @cached_property
+    def _grids(self) -> Int64[Tensor, "*output_size"]:
         with torch.inference_mode(False), torch.device("cpu"):
             return lateral_grids(self.output_size, self.kernel_size, self.stride, self.dilation)
 

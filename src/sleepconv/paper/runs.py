@@ -56,7 +56,7 @@ def _entry(folder: RunFolder) -> dict[str, Any]:
         "epochs_done": len(evaluations),
         "epochs": run.scaled_epochs,
         "finished": folder.summary() is not None,
-        "weights_lost": _lost_weights(folder),
+        "weights_lost": folder.weights_lost(),
         "top1": evaluations[-1]["top1"] if evaluations else None,
         "running_top1": evaluations[-1].get("running", {}).get("top1") if evaluations else None,
         "train_top1": epochs[-1]["top1"] if epochs else None,
@@ -66,14 +66,6 @@ def _entry(folder: RunFolder) -> dict[str, Any]:
         "seconds": sum(times),
         **_last_snr(reports),
     }
-
-
-def _lost_weights(folder: RunFolder) -> bool:
-    try:
-        folder.check_weights()
-    except ValueError:
-        return True
-    return False
 
 
 def _changed(run: Run) -> dict[str, Any]:

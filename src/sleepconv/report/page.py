@@ -70,7 +70,8 @@ def _sections(groups: Sequence[Group], data_dir: StrPath | None) -> list[str]:
             "<p>Each row is a channel, each column one of the neurons of a grid, along the middle of the visual "
             "field. A sleep gives them all the mean filter, which is smaller where they differed: each half has its "
             "own scale of colours.</p>"
-            + _pictures([figure for one in groups if (figure := filters_before_and_after_sleep(one)) is not None]),
+            + _pictures([figure for one in groups if (figure := filters_before_and_after_sleep(one)) is not None])
+            + _lost_weights(groups),
         ),
         _section(
             "Accuracy over the visual field",
@@ -84,6 +85,12 @@ def _sections(groups: Sequence[Group], data_dir: StrPath | None) -> list[str]:
 def _map(group: Group, data_dir: StrPath | None) -> str | None:
     fields = [field for folder in group.folders if (field := visual_field_of(folder, data_dir)) is not None]
     return visual_field_map(group.label, mean_of(fields), len(fields)) if fields else None
+
+
+def _lost_weights(groups: Sequence[Group]) -> str:
+    folders = [folder for group in groups for folder in group.folders]
+    lost = sum(folder.weights_lost() for folder in folders)
+    return f"<p>{MISSING} for {lost} of {len(folders)} runs, whose weights are missing.</p>" if lost else ""
 
 
 def _section(title: str, content: str) -> str:

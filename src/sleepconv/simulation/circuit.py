@@ -13,13 +13,14 @@ condensed into small matrices (``presentation_maps``) which ``present_`` applies
 """
 
 from dataclasses import dataclass, fields
-from math import isfinite
-from numbers import Real
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from sleepconv.functional.sizes import check_finite
+
+LEAST = {"inhibition": 0.0, "momentum": 0.0}
 MOST_STEPS = 100_000  # of a presentation; 100 presentations are simulated at once, with a learning rate for each step
 
 
@@ -41,16 +42,12 @@ class CircuitConstants:
     def __post_init__(self) -> None:
         """Refuse constants with which the circuit cannot be simulated."""
         for constant in fields(self):
-            value = getattr(self, constant.name)
-            if not isinstance(value, Real) or not isfinite(value):
-                raise ValueError(f"`{constant.name}` must be a finite number, got {value!r}")
-        if self.inhibition < 0:
-            raise ValueError(f"`inhibition` must be at least 0, got {self.inhibition}")
+            check_finite(constant.name, getattr(self, constant.name), least=LEAST.get(constant.name))
         if self.tau_ms <= 0:
             raise ValueError(f"`tau_ms` must be above 0, got {self.tau_ms}")
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"`momentum` must be at least 0 and below 1, got {self.momentum}")
-        longest = 2 * self.tau_ms / (1 + self.inhibition)
+        if self.momentum >= 1:
+            raise ValueError(f"`momentum` must be below 1, got {self.momentum}")
+        longest = 2.0 * self.tau_ms / (1 + self.inhibition)
         if not 0 < self.step_ms < longest:
             raise ValueError(
                 f"`step_ms` must be between 0 and {longest:.3g}, where Euler's method is stable for "
@@ -87,7 +84,11 @@ def rate_fixed_point(
     >>> rate_fixed_point(torch.tensor([1.0, 3.0]), inhibition=torch.tensor([0.0, 2.0]), bias=1.0)
     tensor([2., 2.])
     """
-    alpha = torch.as_tensor(inhibition).to(drive)
+    if not isinstance(inhibition, Tensor):
+        check_finite("inhibition", inhibition, least=0)
+    alpha = torch.as_tensor(inhibition, dtype=drive.dtype, device=drive.device)
+    if not bool(((alpha >= 0) & alpha.isfinite()).all()):
+        raise ValueError(f"`inhibition` must be finite numbers, at least 0, got {inhibition}")
     return bias + drive - alpha / (1 + alpha.mean(dim=-1, keepdim=True)) * drive.mean(dim=-1, keepdim=True)
 
 

@@ -4,16 +4,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import count
 from math import isfinite
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
 
 from sleepconv.functional.sharing import hebbian_step_
+from sleepconv.functional.sizes import check_finite
 from sleepconv.sleep.patterns import network_period, one_grid_patterns, pass_through, random_cell, standard_normal
 from sleepconv.sleep.pools import LayerPools, Pool, condition_number
 
 Rate = float | Callable[[int], float]
+LARGEST = 1e15  # of a decay, a noise or a rate: float32, in which weights may learn, still has room for its square
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,14 @@ class Settings:
     target: float | None
     patterns_per_step: int | None
     seed: int
+
+    def rate_at(self, step: int) -> float | None:
+        """The learning rate of a step; none: the fastest that is stable."""
+        if not callable(self.rate):
+            return self.rate
+        rate = self.rate(step)
+        check_finite(f"rate({step})", rate, least=0, most=LARGEST)
+        return rate
 
 
 class DivergenceError(ValueError):
@@ -85,6 +95,8 @@ class PoolLearning:
         """
         if self.done:
             return
+        if rate * self.settings.decay > 2:
+            self.diverge(rate, None, amplitude**2)
         inhibition = self.settings.inhibition
         pull_on_mean = 0.0 if inhibition is None else 1 / (1 + inhibition)
         mean, start = (w.mean(dim=1, keepdim=True) for w in (self.pool.weight, self.initial))
@@ -100,10 +112,8 @@ class PoolLearning:
 
     def rate(self, patterns: Tensor) -> float:
         """The learning rate of this step; by default 1 / (largest variance of these inputs + γ), which is stable."""
-        rate = self.settings.rate
-        if rate is None:
-            return self.stable_rate(patterns)
-        return rate(self.steps) if callable(rate) else rate
+        rate = self.settings.rate_at(self.steps)
+        return self.stable_rate(patterns) if rate is None else rate
 
     def stable_rate(self, patterns: Tensor) -> float:
         """A rate at which no direction of these patterns can overshoot (momentum adds up steps: smaller ones then)."""
@@ -115,13 +125,15 @@ class PoolLearning:
         self.steps += 1
         size = float(self.pool.weight.norm())
         if not isfinite(size) or size > self.largest or self.spread() > self.limit:
-            stable = 1 / (variance + self.settings.decay) if patterns is None else self.stable_rate(patterns)
-            raise DivergenceError(
-                f"the weights diverge at rate {rate:.3g}; a rate below {2 * stable:.3g} is stable here"
-            )
+            self.diverge(rate, patterns, variance)
         target = self.settings.target
         if target is not None and (self.steps % 4 == 0 or patterns is None):
             self.done = self.pool.negative_log_snr() < target
+
+    def diverge(self, rate: float, patterns: Tensor | None, variance: float) -> NoReturn:
+        """Say which rates are stable."""
+        stable = 1 / (variance + self.settings.decay) if patterns is None else self.stable_rate(patterns)
+        raise DivergenceError(f"the weights diverge at rate {rate:.3g}; a rate below {2 * stable:.3g} is stable here")
 
 
 @dataclass(frozen=True)
@@ -172,7 +184,7 @@ def _one_grid(pools: LayerPools, learning: PoolLearning) -> Tensor:
     for step in range(settings.steps):
         if learning.done:
             break
-        rate = settings.rate(step) if callable(settings.rate) else settings.rate
+        rate = settings.rate_at(step)
         learning.sweep_one_grid(amplitude, 1 / (inputs + settings.decay) if rate is None else rate)
     return patterns
 

@@ -74,6 +74,15 @@ class SleepCallback(Base):
             raise ValueError(f"the trainer has {len(trainer.optimizers)} optimizers, but optimizer={self.optimizer}")
         self.sleep.attach(trainer.optimizers[self.optimizer])
 
+    def on_train_end(self, trainer: Any, pl_module: nn.Module) -> None:
+        """Leave the optimizer, so that another callback can let the layers sleep; the counts stay."""
+        if self.sleep is not None:
+            self.sleep.detach()
+
+    def on_exception(self, trainer: Any, pl_module: nn.Module, exception: BaseException) -> None:
+        """Leave the optimizer."""
+        self.on_train_end(trainer, pl_module)
+
     def on_train_epoch_start(self, trainer: Any, pl_module: nn.Module) -> None:
         """Tell the count."""
         if self.sleep is not None:

@@ -19,11 +19,11 @@ from torch import Tensor, nn
 
 from sleepconv.functional.grids import joined_grids
 from sleepconv.functional.sharing import neurons_per_grid
-from sleepconv.functional.sizes import whole
+from sleepconv.functional.sizes import check_finite, whole
 from sleepconv.simulation.circuit import CircuitConstants
 from sleepconv.sleep.circuit import paper_circuit_rate, run_circuit
 from sleepconv.sleep.distributed import check_placements, share_
-from sleepconv.sleep.hebbian import LayerReport, Rate, Settings, sleep_alone, sleep_layer_by_layer
+from sleepconv.sleep.hebbian import LARGEST, LayerReport, Rate, Settings, sleep_alone, sleep_layer_by_layer
 from sleepconv.sleep.layers import Border, check_border, sharing_grids
 from sleepconv.sleep.patterns import KINDS, network_period
 from sleepconv.sleep.pools import LayerPools
@@ -143,17 +143,26 @@ class Hebbian(OnAnything):
         """Refuse what cannot work."""
         if self.patterns not in KINDS:
             raise ValueError(f"patterns is one of {', '.join(KINDS)}, not {self.patterns!r}")
-        if not (0 <= self.decay < inf and 0 <= self.noise < inf):
-            raise ValueError(f"decay={self.decay} and noise={self.noise} are finite numbers, 0 or more")
+        check_finite("decay", self.decay, least=0, most=LARGEST)
+        check_finite("noise", self.noise, least=0, most=LARGEST)
         _check_number("steps", self.steps, most=MOST_STEPS)
         if self.patterns_per_step is not None:
             _check_number("patterns_per_step", self.patterns_per_step, most=MOST_PATTERNS)
         if self.image_shape is not None:
             _check_number("pixels of image_shape", prod(whole("image_shape", n) for n in self.image_shape), MOST_PIXELS)
-        if self.rate is not None and not callable(self.rate) and not 0 < self.rate < inf:
-            raise ValueError(f"rate is above 0 and finite, or a function of the step, not {self.rate}")
-        _check_momentum_and_inhibition(self.momentum, self.inhibition)
+        if self.rate is not None:
+            _check_rate(self.rate)
+        if self.rate == 0:
+            raise ValueError("`rate` must be above 0, got 0")
+        check_finite("momentum", self.momentum, least=0)
+        if self.momentum >= 1:
+            raise ValueError(f"`momentum` must be below 1, got {self.momentum}")
+        if self.inhibition is not None:
+            check_finite("inhibition", self.inhibition, least=0)
+        if self.target not in (None, inf, -inf):
+            check_finite("target", self.target)
         check_border(self.border)
+        _check_seed(self.seed)
         if self.decay == 0 and self.noise > 0:
             raise ValueError(
                 "with noisy inputs and a decay of zero all weights shrink to nothing; choose a decay above zero"
@@ -230,12 +239,13 @@ class Circuit(OnAnything):
         check_border(self.border)
         most = MOST_EULER_STEPS // self._constants.steps
         _check_number(f"presentations, of {self._constants.steps} Euler steps,", self.presentations, most)
-        if not callable(self.rate) and not 0 <= self.rate < inf:
-            raise ValueError(f"rate is a finite number, 0 or more, or a function of the step, not {self.rate}")
-        if not (0 <= self.decay < inf and self.input_power > 0):
-            raise ValueError(
-                f"decay={self.decay} is a finite number, 0 or more, and input_power={self.input_power} above 0"
-            )
+        _check_rate(self.rate)
+        check_finite("decay", self.decay, least=0, most=LARGEST)
+        if self.input_power != inf:
+            check_finite("input_power", self.input_power)
+        if self.input_power <= 0:
+            raise ValueError(f"`input_power` must be above 0, got {self.input_power}")
+        _check_seed(self.seed)
 
     @property
     def _constants(self) -> CircuitConstants:
@@ -261,11 +271,16 @@ class Circuit(OnAnything):
         _write_back(pools)
 
 
-def _check_momentum_and_inhibition(momentum: float, inhibition: float | None) -> None:
-    if not 0 <= momentum < 1:
-        raise ValueError(f"momentum is from 0 to below 1, not {momentum}")
-    if inhibition is not None and not 0 <= inhibition < inf:
-        raise ValueError(f"inhibition is a finite number, 0 or more (none: perfect inhibition), not {inhibition}")
+def _check_rate(rate: Rate) -> None:
+    if not callable(rate):
+        check_finite("rate", rate, least=0, most=LARGEST, or_else="a function of the step")
+
+
+def _check_seed(seed: int) -> None:
+    try:
+        torch.Generator().manual_seed(seed)
+    except (RuntimeError, ValueError) as error:
+        raise ValueError(f"`seed` must be an int of 64 bits, got {seed!r}") from error
 
 
 @torch.no_grad()

@@ -1,8 +1,11 @@
 """Sleep in anyone's training loop: which layers, and when."""
 
+import gc
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -118,7 +121,7 @@ class Sleep:
 
         As PyTorch's hooks are, this ``Sleep`` is kept by the optimizer, even if you keep no reference to it: it sleeps
         until ``detach()``, or ``remove()`` of the returned handle, or as long as the optimizer lives. A layer cannot
-        sleep by two ``Sleep``s of one optimizer.
+        sleep by two attached ``Sleep``s, be it of two optimizers.
         """
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"attach takes a torch.optim optimizer, not a {type(optimizer).__name__}; or call step()")
@@ -129,9 +132,10 @@ class Sleep:
             )
         layers = self.layers
         check_held(layers, optimizer)
-        _check_not_asleep_already(layers, optimizer)
+        _check_not_asleep_already(layers)
         self._optimizer = optimizer
         self._step_handle = optimizer.register_step_post_hook(self._after_step)
+        _ATTACHED.add(self)
         return self._step_handle
 
     def detach(self) -> None:
@@ -240,6 +244,9 @@ class Sleep:
             self.due = False
 
 
+_ATTACHED: WeakSet[Sleep] = WeakSet()
+
+
 def _names(argument: str, names: Iterable[str]) -> tuple[str, ...]:
     if isinstance(names, str):
         raise TypeError(f"{argument} is a list of names of modules, not the string {names!r}; write [{names!r}]")
@@ -258,18 +265,25 @@ def check_held(layers: Mapping[str, Any], optimizer: Optimizer) -> None:
             )
 
 
-def _check_not_asleep_already(layers: Mapping[str, Any], optimizer: Optimizer) -> None:
-    for hook in optimizer._optimizer_step_post_hooks.values():
-        other = getattr(hook, "__self__", None)
-        if isinstance(other, Sleep):
-            theirs = {id(layer) for layer in other.layers.values()}
-            both = [name for name, layer in layers.items() if id(layer) in theirs]
-            if both:
-                raise RuntimeError(
-                    f"another Sleep is attached to this optimizer and lets {', '.join(map(repr, both))} sleep already; "
-                    "end it first, by its detach() or by remove() of the handle that its attach() returned, or "
-                    "include= other layers. If neither was kept, build the optimizer again"
-                )
+def _check_not_asleep_already(layers: Mapping[str, Any]) -> None:
+    if _asleep_already(layers):
+        gc.collect()  # a Sleep and its optimizer hold each other: those that were dropped may still be there
+    if both := _asleep_already(layers):
+        raise RuntimeError(
+            f"another Sleep is attached to an optimizer and lets {', '.join(map(repr, both))} sleep already; end it "
+            "first, by its detach() or by remove() of the handle that its attach() returned, or include= other layers. "
+            "If neither was kept, drop that optimizer and build another"
+        )
+
+
+def _asleep_already(layers: Mapping[str, Any]) -> list[str]:
+    """The names of the layers that an attached Sleep lets sleep."""
+    theirs: set[int] = set()
+    for other in list(_ATTACHED):
+        if other.attached:
+            with suppress(ValueError):  # its model has no such layers any more
+                theirs.update(map(id, other.layers.values()))
+    return [name for name, layer in layers.items() if id(layer) in theirs]
 
 
 def _is_count(number: object) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
-from torch import nn
+from torch import Tensor, nn
 
 from sleepconv.files import parse_json, read_if_there, size_if_there, write_atomically
 from sleepconv.training.checkpoints import Checkpoints, CorruptCheckpointError, read_tensors
@@ -24,6 +24,8 @@ RESULT = ("top1", "top5", "seconds", "seconds_per_epoch")
 SETS = ("test", "validation")
 WEIGHTS, CHECKPOINT, LOCK = "model.safetensors", "checkpoint", "lock"
 WEIGHTS_BYTES = "weights_bytes"
+COUNTS = ("epochs", WEIGHTS_BYTES)
+"""What a summary need not say, since early ones did not."""
 RESTORE = "put it back, or remove the folder to train the run again"
 
 
@@ -58,7 +60,8 @@ class RunFolder:
     def summary(self) -> dict[str, Any] | None:
         """How it ended, or None if it has not."""
         summary = self._json(SUMMARY)
-        if summary is not None and (missing := [name for name in RESULT if not is_number(summary.get(name))]):
+        numbers = [*RESULT, *(name for name in COUNTS if name in (summary or {}))]
+        if summary is not None and (missing := [name for name in numbers if not is_number(summary.get(name))]):
             raise ValueError(f"{self.path / SUMMARY} has no number for {', '.join(missing)}")
         if summary is not None and summary.get("set") not in SETS:
             raise ValueError(f"{self.path / SUMMARY} does not say on what set: {' or '.join(SETS)}")
@@ -93,24 +96,36 @@ class RunFolder:
             except ValueError as error:
                 raise ValueError(f"line {place} of {self.path / METRICS} is damaged: {error}") from error
         evaluated = sum(report["kind"] == "evaluation" for report in reports)
-        if summary is not None and is_number(epochs := summary.get("epochs")) and evaluated < epochs:
+        if summary is not None and evaluated < (epochs := summary.get("epochs", 0)):
             raise ValueError(f"{self.path / METRICS} has {evaluated} of {epochs} evaluations; {RESTORE}")
 
     def check_weights(self) -> None:
-        """Raise a ValueError if the weights of a finished run are missing or cut short.
+        """Raise a ValueError if the weights of a finished run are missing or damaged; all of them are read.
 
         The summary says how many bytes they have; that of records copied without weights does not.
         """
-        expected, file = (self.summary() or {}).get(WEIGHTS_BYTES), self.path / WEIGHTS
-        if expected is not None and (size := size_if_there(file)) != expected:
+        if (summary := self.summary()) is None:
+            return
+        file = self.path / WEIGHTS
+        size = size_if_there(file)
+        if (expected := summary.get(WEIGHTS_BYTES, size)) != size:
             raise ValueError(f"{file} {'is missing' if size is None else f'has {size} of {expected} bytes'}; {RESTORE}")
+        if size is not None:
+            self._weights()
+
+    def weights_lost(self) -> bool:
+        """Whether `check_weights` finds the weights missing or damaged."""
+        try:
+            self.check_weights()
+        except ValueError:
+            return True
+        return False
 
     def load_model(self) -> nn.Module:
         """The trained network, in evaluation mode."""
-        file = self.path / WEIGHTS
-        if not file.is_file():
+        if not (self.path / WEIGHTS).is_file():
             raise FileNotFoundError(f"{self.path} has no {WEIGHTS}: it is not finished, or a record without weights")
-        tensors, facts = read_tensors(file)
+        tensors, facts = self._weights()
         model = build_network(self.recipe(), tuple(facts["input_size"]), facts["classes"])
         load_compact_state(model, tensors)
         return model.eval()
@@ -202,6 +217,12 @@ class RunFolder:
         self._reports(content[:size])  # the summary will need them: better now than when all is trained
         if have > size:
             os.truncate(self.path / METRICS, size)
+
+    def _weights(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        try:
+            return read_tensors(self.path / WEIGHTS)
+        except CorruptCheckpointError as error:
+            raise CorruptCheckpointError(f"{error}; {RESTORE}") from error
 
     def _result(self) -> dict[str, Any] | None:
         """The summary as it is where there are no weights."""

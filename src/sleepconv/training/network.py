@@ -94,14 +94,14 @@ def build_optimizer(run: Run, model: nn.Module, sleep: Sleep | None, *, fused: b
 
 
 def build_rule(name: str, options: Mapping[str, Any]) -> Rule:
-    """The rule of this name with these options.
+    """Make the rule of this name with these options; a ValueError says which of them do not fit.
 
     >>> build_rule("hebbian", {"decay": 0.01}).decay
     0.01
     """
     try:
         return RULES[name](**options)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise ValueError(f"sleep_options={dict(options)} do not fit the rule {name!r}: {error}") from error
 
 

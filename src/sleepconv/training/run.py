@@ -122,18 +122,29 @@ class Run:
                 raise TypeError(f"`{name}` must be true or false, got {flag!r}")
         if not isinstance(self.sleep_options, Mapping):
             raise TypeError(f'sleep_options is an object, like {{"decay": 0.01}}, not {self.sleep_options!r}')
+        self._check_connectivity()
         self._check_sleep()
 
-    def _check_sleep(self) -> None:
-        if self.sleep_every is not None and self.connectivity == "convolutional":
+    def _check_connectivity(self) -> None:
+        if self.connectivity != "convolutional":
+            return
+        if self.sleep_every is not None:
             raise ValueError("a convolutional network shares already: sleep_every needs a local connectivity")
+        if self.rest_learning_rate is not None:
+            raise ValueError("`rest_learning_rate` needs a local connectivity: a convolution shares all its parameters")
+        if self.start != "independent":
+            raise ValueError(f"`start`={self.start!r} needs a local connectivity: a convolution always shares")
+
+    def _check_sleep(self) -> None:
         for name in ("restart_each_epoch", "share_gradients", "share_moments", "slow_momentum"):
             if getattr(self, name) and self.sleep_every is None:
                 raise ValueError(f"`{name}` needs a network that sleeps; set `sleep_every`")
-        if self.rest_learning_rate is not None and self.connectivity == "convolutional":
-            raise ValueError("`rest_learning_rate` needs a local connectivity: a convolution shares all its parameters")
         if self.share_gradients and self.sleep_every != 1:
             raise ValueError(f"`share_gradients` needs sleep_every=1, got {self.sleep_every}")
+        if self.sleep_options:
+            from sleepconv.training.network import build_rule  # which imports this module
+
+            build_rule(self.sleep_rule, self.sleep_options)
 
     def _check_numbers(self) -> None:
         for name, least in AT_LEAST.items():
