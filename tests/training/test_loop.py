@@ -272,3 +272,20 @@ def test_corrupt_images_stop_a_run_unless_they_are_to_be_skipped(small_tiny_imag
     with pytest.warns(UserWarning, match="1 corrupt images were left out"):
         summary = train(run, tmp_path / "run", data_dir=data_dir, complete=False, on_corrupt="skip", quiet=True)
     assert summary["steps"] == 4
+
+
+@pytest.mark.parametrize(
+    ("rule", "options", "says"),
+    [
+        ("instant", {"period": "x"}, "`period` must be an int"),
+        ("instant", {"decay": 0.1}, "unexpected keyword argument 'decay'"),
+        ("instant", {3: 4}, "keywords must be strings"),
+        ("hebbian", {"decay": "small"}, "`decay` must be a finite number"),
+        ("hebbian", {"image_shape": 3}, "not iterable"),
+        ("circuit", {"rate": None}, "`rate` must be a finite number"),
+    ],
+)
+def test_options_that_do_not_fit_the_rule_are_refused_before_anything_is_written(tmp_path, small, rule, options, says):
+    with pytest.raises(ValueError, match=f"sleep_options=.* do not fit the rule '{rule}': .*{says}"):
+        train(small.changed(sleep_rule=rule, sleep_options=options), tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -122,22 +122,6 @@ def test_a_convolutional_network_has_no_choice_of_start(small: Run):
         small.changed(connectivity="convolutional", sleep_every=None, start="shared")
 
 
-@pytest.mark.parametrize(
-    ("rule", "options", "says"),
-    [
-        ("instant", {"period": "x"}, "`period` must be an int"),
-        ("instant", {"decay": 0.1}, "unexpected keyword argument 'decay'"),
-        ("instant", {3: 4}, "keywords must be strings"),
-        ("hebbian", {"decay": "small"}, "`decay` must be a finite number"),
-        ("hebbian", {"image_shape": 3}, "not iterable"),
-        ("circuit", {"rate": None}, "`rate` must be a finite number"),
-    ],
-)
-def test_options_that_do_not_fit_the_rule_are_refused_when_the_run_is_made(small: Run, rule, options, says):
-    with pytest.raises(ValueError, match=f"sleep_options=.* do not fit the rule '{rule}': .*{says}"):
-        small.changed(sleep_rule=rule, sleep_options=options)
-
-
 @pytest.mark.parametrize("field", ["share_gradients", "share_moments", "restart_each_epoch", "slow_momentum"])
 def test_what_happens_in_sleep_needs_a_network_that_sleeps(small: Run, field: str):
     with pytest.raises(ValueError, match=f"`{field}` needs a network that sleeps"):

@@ -23,6 +23,7 @@ from sleepconv.training.folder import ENVIRONMENT, SUMMARY, WEIGHTS, WEIGHTS_BYT
 from sleepconv.training.interrupts import Interrupts, TrainingInterrupted
 from sleepconv.training.learner import DivergedError, Learner
 from sleepconv.training.memory import keep_freed_memory
+from sleepconv.training.network import build_rule
 from sleepconv.training.parallel import Place, Sharding, bare, in_precision, joined
 from sleepconv.training.progress import Listener, Progress
 from sleepconv.training.run import Run, checked_fields
@@ -73,6 +74,7 @@ def train(
     >>> summary["steps"], summary["set"]
     (3, 'test')
     """
+    build_rule(run.sleep_rule, run.sleep_options)  # what does not fit is refused before anything is written
     records = RunFolder(folder)
     with joined(device) as place:
         place = in_precision(place, run.precision)

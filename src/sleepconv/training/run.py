@@ -141,10 +141,6 @@ class Run:
                 raise ValueError(f"`{name}` needs a network that sleeps; set `sleep_every`")
         if self.share_gradients and self.sleep_every != 1:
             raise ValueError(f"`share_gradients` needs sleep_every=1, got {self.sleep_every}")
-        if self.sleep_options:
-            from sleepconv.training.network import build_rule  # which imports this module
-
-            build_rule(self.sleep_rule, self.sleep_options)
 
     def _check_numbers(self) -> None:
         for name, least in AT_LEAST.items():
