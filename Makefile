@@ -7,10 +7,11 @@ RELEASE := .venv-release
 
 .PHONY: test docs release-check test-brainscore check setup bench demo clean
 
-test: setup  ## set up, lint, check types, run every test
+test: setup  ## set up, lint, check types and imports, run every test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
 setup: .venv/installed

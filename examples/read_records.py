@@ -2,7 +2,7 @@
 
 import sys
 
-from sleepconv.training import find_runs
+from sleepconv.experiments.runs import find_runs
 
 runs = find_runs(*(sys.argv[1:] or ["results", "runs"]))
 rows = [{**vars(run.recipe()), **(run.summary() or {}), "path": str(run.path)} for run in runs]

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from sleepconv import Sleep, to_locally_connected
-from sleepconv.data import Batches, load_task
+from sleepconv.experiments.data import Batches, load_task
 from sleepconv.testing import assert_convolutional
 
 torch.manual_seed(0)

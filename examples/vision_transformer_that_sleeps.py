@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from sleepconv import Sleep, to_locally_connected, to_per_patch
-from sleepconv.data import Batches, load_task
+from sleepconv.experiments.data import Batches, load_task
 from sleepconv.models import small_vit
 from sleepconv.testing import assert_convolutional
 

@@ -17,19 +17,19 @@ import pytest
 import torch
 from PIL import Image
 
-from sleepconv.recipes import recipe
-from sleepconv.training import RunFolder, run_path
+from sleepconv.experiments.paper import recipe
+from sleepconv.experiments.runs import RunFolder, run_path
 
 # One worker runs all of such a file, and begins with it: its runs are made once, or its networks kept.
 WHOLE_FILES = [
     "tests/docs/test_site.py",
-    "tests/recipes/test_every_recipe_learns.py",
-    "tests/report/test_report.py",
+    "tests/experiments/paper/test_every_recipe_learns.py",
+    "tests/experiments/report/test_report.py",
     "tests/sleep/test_distributed.py",
-    "tests/test_demo.py",
+    "tests/experiments/test_demo.py",
     "tests/test_examples.py",
-    "tests/training/test_kill.py",
-    "tests/training/test_parallel.py",
+    "tests/experiments/training/test_kill.py",
+    "tests/experiments/training/test_parallel.py",
 ]
 
 

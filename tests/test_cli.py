@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sleepconv.cli import CLOSED_PIPE, main
-from sleepconv.recipes import recipe
+from sleepconv.experiments.paper import recipe
 
 
 def test_help_does_not_import_pytorch_and_fits_on_a_screen():
@@ -47,7 +47,7 @@ def test_another_pipe_that_breaks_is_an_error(monkeypatch, capsys):
     def broken(options):
         raise BrokenPipeError("a worker is gone")
 
-    monkeypatch.setattr("sleepconv.cli.records._list", broken)
+    monkeypatch.setattr("sleepconv.cli.results._list", broken)
     assert main(["list"]) == 1
     assert "a worker is gone" in capsys.readouterr().err
 

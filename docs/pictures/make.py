@@ -13,11 +13,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import nn
 
-from sleepconv.brain import Recording, activations, ceiling, predictivity, principal_axes
-from sleepconv.data import Statistics, Translate, digits
+from sleepconv.brain import (
+    Recording,
+    activations,
+    predictivity,
+    principal_axes,
+)
+from sleepconv.brain import (
+    predictivity as ceiling,
+)
+from sleepconv.experiments.data import Statistics, Translate, digits
+from sleepconv.experiments.figures.drawing import COLOURS, STYLE, load_pyplot
 from sleepconv.functional import lateral_grids
 from sleepconv.nn import LocallyConnected2d
-from sleepconv.paper.drawing import COLOURS, STYLE, load_pyplot
 from sleepconv.simulation.circuit import CircuitConstants, euler_rates, rate_fixed_point
 from sleepconv.sleep import Instant
 

@@ -8,7 +8,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sleepconv import data, functional, kernels, models, nn, optim, recipes, simulation, sleep, testing, training
+    from sleepconv import brain, experiments, functional, kernels, models, nn, optim, simulation, sleep, testing
+    from sleepconv.memory import keep_freed_memory
     from sleepconv.nn import (
         NothingConvertedWarning,
         PerPatchLinear,
@@ -17,41 +18,37 @@ if TYPE_CHECKING:
         to_per_patch,
     )
     from sleepconv.sleep import Sleep
-    from sleepconv.training import Run, RunFolder, train
 
 # Where each name lives, if it is not a module itself. Names are imported when they are first used: PyTorch takes
 # seconds to import, and `sleepconv --help` should not.
 _HOMES = {
-    **dict.fromkeys(["data", "functional", "kernels", "models", "nn", "optim"]),
-    **dict.fromkeys(["recipes", "simulation", "sleep", "testing", "training"]),
+    **dict.fromkeys(["brain", "experiments", "functional", "kernels", "models", "nn"]),
+    **dict.fromkeys(["optim", "simulation", "sleep", "testing"]),
     **dict.fromkeys(
         ["NothingConvertedWarning", "PerPatchLinear", "to_convolutional", "to_locally_connected", "to_per_patch"], "nn"
     ),
-    **dict.fromkeys(["Run", "RunFolder", "train"], "training"),
     "Sleep": "sleep",
+    "keep_freed_memory": "memory",
 }
 
 __all__ = [
     "NothingConvertedWarning",
     "PerPatchLinear",
-    "Run",
-    "RunFolder",
     "Sleep",
-    "data",
+    "brain",
+    "experiments",
     "functional",
+    "keep_freed_memory",
     "kernels",
     "models",
     "nn",
     "optim",
-    "recipes",
     "simulation",
     "sleep",
     "testing",
     "to_convolutional",
     "to_locally_connected",
     "to_per_patch",
-    "train",
-    "training",
 ]
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from sleepconv.functional.sharing import grid_indices
-from sleepconv.nn.locally_connected import LocallyConnected
+from sleepconv.nn.modules import LocallyConnected
 from sleepconv.sleep.distributed import whole_weight
 from sleepconv.sleep.layers import Border, sharing_grids, sleeping_layers
 

@@ -3,10 +3,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sleepconv.brain.datasets import Dissimilarities, Recording
-from sleepconv.brain.similarity import dissimilarity
-from sleepconv.training import Run, RunFolder, build_network, compact_state
-from sleepconv.training.checkpoints import write_tensors
+from sleepconv.brain.predictivity import dissimilarity
+from sleepconv.brain.recordings import Dissimilarities, Recording
+from sleepconv.experiments.runs import Run, RunFolder
+from sleepconv.experiments.training import build_network, compact_state
+from sleepconv.experiments.training.checkpoints import write_tensors
 
 IMAGES = 80
 

@@ -4,8 +4,8 @@ from scipy.stats import entropy, spearmanr
 from sklearn.metrics import cohen_kappa_score
 
 from sleepconv.brain.behaviour import agreement, error_consistency, people_consistency, rank_correlation
-from sleepconv.brain.datasets import LabelCounts
 from sleepconv.brain.fits import Settings, fit_behaviour
+from sleepconv.brain.recordings import LabelCounts
 
 RANDOM = np.random.default_rng(0)
 LABELS = RANDOM.integers(0, 4, 400)

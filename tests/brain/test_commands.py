@@ -6,8 +6,8 @@ import shutil
 import numpy as np
 import pytest
 
-from sleepconv.brain import scoring
 from sleepconv.cli import main
+from sleepconv.experiments.brain import scoring
 
 
 def score(runs, recordings, out, *more: str) -> int:
@@ -70,7 +70,7 @@ def test_changed_recordings_are_scored_again(runs, recordings, tmp_path, capsys)
 
 def test_an_unknown_layer_is_one_line_with_the_nearest(runs, recordings, tmp_path, capsys):
     assert score(runs, recordings, tmp_path / "out", "--layers", "pol") == 1
-    assert capsys.readouterr().err == "sleepconv: ResNetCIFAR has no layer 'pol'; the nearest are pool\n"
+    assert capsys.readouterr().err == "sleepconv: ResNetCIFAR has no layer 'pol'; did you mean 'pool'?\n"
     assert not list((tmp_path / "out").glob("*.json"))
 
 

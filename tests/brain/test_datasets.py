@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from sleepconv.brain.datasets import Dissimilarities, LabelCounts, Recording
-from sleepconv.brain.readers import read_dataset, read_folder
+from sleepconv.brain.recordings import Dissimilarities, LabelCounts, Recording, read_dataset, read_folder
 
 RANDOM = np.random.default_rng(0)
 PICTURES = RANDOM.integers(0, 256, (6, 8, 8, 3), dtype=np.uint8)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sleepconv.brain.readers import read_dataset
+from sleepconv.brain.recordings import read_dataset
 
 xarray = pytest.importorskip("xarray")
 pytest.importorskip("netCDF4")

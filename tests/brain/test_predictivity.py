@@ -6,10 +6,18 @@ from scipy.stats import pearsonr
 from sklearn.cross_decomposition import PLSRegression
 from sklearn.linear_model import Ridge
 
-from sleepconv.brain.ceiling import ceiling, reliability
-from sleepconv.brain.datasets import Recording
 from sleepconv.brain.fits import Settings, fit_recording
-from sleepconv.brain.predictivity import Predictivity, halves, predictivity, principal_axes, splits, varying
+from sleepconv.brain.predictivity import (
+    Predictivity,
+    ceiling,
+    halves,
+    predictivity,
+    principal_axes,
+    reliability,
+    splits,
+    varying,
+)
+from sleepconv.brain.recordings import Recording
 
 RANDOM = np.random.default_rng(0)
 LAYER, OTHER = RANDOM.normal(size=(600, 40)), RANDOM.normal(size=(600, 40))

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from sleepconv.brain.preparation import CIFAR10, Preparation, preparation_for
-from sleepconv.data import Statistics
+from sleepconv.experiments.brain.candidates import CIFAR10, Preparation, preparation_for
+from sleepconv.experiments.data import Statistics
 
 PLAIN = Statistics((0.0,) * 3, (1.0,) * 3)
 

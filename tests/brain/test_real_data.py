@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from sleepconv.brain import predictivity, principal_axes, read_dataset
-from sleepconv.brain.baselines import OrientedEnergy
-from sleepconv.brain.datasets import Recording
+from sleepconv.brain.recordings import Recording
+from sleepconv.experiments.brain.candidates import OrientedEnergy
 
 FOLDER = Path(os.environ.get("SLEEPCONV_BRAIN_DATA", "not given"))
 

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from sleepconv.brain.datasets import Dissimilarities
 from sleepconv.brain.fits import Settings, fit_dissimilarities
-from sleepconv.brain.similarity import dissimilarity, noise_ceiling, similarity
+from sleepconv.brain.predictivity import dissimilarity, noise_ceiling, similarity
+from sleepconv.brain.recordings import Dissimilarities
 
 LAYERS = {name: np.random.default_rng(seed).normal(size=(40, 30)) for seed, name in enumerate(["wrong", "right"])}
 PICTURES = np.zeros((40, 4, 4), np.uint8)

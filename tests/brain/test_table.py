@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from sleepconv.brain import records, table
-from sleepconv.brain.figure import draw
-from sleepconv.brain.report import as_markdown
-from sleepconv.paper.rendering import Sheet
+from sleepconv.experiments.brain import scoreboard as table
+from sleepconv.experiments.brain import scoring as records
+from sleepconv.experiments.brain.scoreboard import as_markdown, draw
+from sleepconv.experiments.runs.sheets import Sheet
 
 
 def entry(region: str, score: float | None, **more) -> dict:

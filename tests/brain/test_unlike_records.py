@@ -2,8 +2,9 @@
 
 import pytest
 
-from sleepconv.brain import records, table
-from sleepconv.brain.report import as_markdown
+from sleepconv.experiments.brain import scoreboard as table
+from sleepconv.experiments.brain import scoring as records
+from sleepconv.experiments.brain.scoreboard import as_markdown
 
 SETTINGS = {"components": 25, "folds": 10}
 

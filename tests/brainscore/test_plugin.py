@@ -13,10 +13,11 @@ from brainscore_vision.benchmark_helpers.neural_common import NeuralBenchmark
 from brainscore_vision.model_interface import BrainModel
 from PIL import Image
 
-from sleepconv.brain import Preparation, activations, preparation_for
-from sleepconv.brain.plugin import write_plugin
-from sleepconv.training import Run, RunFolder, build_network, compact_state
-from sleepconv.training.checkpoints import write_tensors
+from sleepconv.experiments.brain import Preparation, activations, preparation_for
+from sleepconv.experiments.brain.plugin import write_plugin
+from sleepconv.experiments.runs import Run, RunFolder
+from sleepconv.experiments.training import build_network, compact_state
+from sleepconv.experiments.training.checkpoints import write_tensors
 
 IMAGES, LAYER, NEURONS = 60, "stages.1.0", 6
 RELIABILITY = 0.8

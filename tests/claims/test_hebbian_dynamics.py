@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from sleepconv.functional import hebbian_step_, weight_snr
-from sleepconv.simulation.convergence import Convergence, one_thread
-from sleepconv.simulation.noise import NoisyConvergence
+from sleepconv.simulation.convergence import Convergence, NoisyConvergence, one_thread
 from sleepconv.simulation.theory import fixed_point
 
 

@@ -6,7 +6,12 @@ from torch import nn
 
 import sleepconv
 from sleepconv.functional import share_weights_
-from sleepconv.nn import LocallyConnected1d, LocallyConnected2d, LocallyConnected3d, PerPatchLinear
+from sleepconv.nn import (
+    LocallyConnected1d,
+    LocallyConnected2d,
+    LocallyConnected3d,
+    PerPatchLinear,
+)
 from sleepconv.sleep import Hebbian, Instant
 
 LAYERS = {

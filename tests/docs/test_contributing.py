@@ -8,8 +8,8 @@ from typing import get_args
 import pytest
 
 import sleepconv
-from sleepconv.training.network import RULES
-from sleepconv.training.run import SleepRule
+from sleepconv.experiments.runs.run import SleepRule
+from sleepconv.experiments.training.network import RULES
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
@@ -41,16 +41,18 @@ def test_the_worked_examples_docstring_has_an_example_that_runs(example):
 
 def test_a_rule_that_was_named_in_the_two_places_can_be_asked_for():
     assert list(RULES) == list(get_args(SleepRule))
-    assert re.findall(r"`training\.(run\.SleepRule|network\.RULES)`", TEXT) == ["run.SleepRule", "network.RULES"]
+    named = re.findall(r"`experiments\.(runs\.run\.SleepRule|training\.network\.RULES)`", TEXT)
+    assert named == ["runs.run.SleepRule", "training.network.RULES"]
 
 
 def test_every_folder_of_the_package_is_on_the_page():
-    folders = {path.parent.name for path in Path(sleepconv.__file__).parent.glob("*/__init__.py")}
+    root = Path(sleepconv.__file__).parent
+    folders = {path.parent.name for pattern in ("*", "experiments/*") for path in root.glob(f"{pattern}/__init__.py")}
     assert [name for name in sorted(folders) if not re.search(rf"\b{name}\b", TEXT)] == []
 
 
 def test_paths_that_it_names_exist():
-    named = re.findall(r"`((?:docs|tests|data|recipes|paper|sleep|kernels)/[\w/]*(?:\.\w+)?)`", TEXT)
+    named = re.findall(r"`((?:docs|tests|experiments|sleep|kernels|functional|nn|models|cli)/[\w/]*(?:\.\w+)?)`", TEXT)
     places = [ROOT, ROOT / "src/sleepconv"]
     assert named
     assert [name for name in named if not any((place / name).exists() for place in places)] == []

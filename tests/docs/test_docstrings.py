@@ -11,16 +11,17 @@ PACKAGES = [
     "sleep",
     "optim",
     "models",
-    "data",
-    "training",
-    "recipes",
-    "sweep",
     "kernels",
     "brain",
-    "report",
+    "experiments.runs",
+    "experiments.paper",
+    "experiments.data",
+    "experiments.training",
+    "experiments.sweep",
+    "experiments.report",
 ]
-SIMULATION = [f"simulation.{name}" for name in ("theory", "circuit", "convergence", "noise", "records")]
-MODULES = [*SIMULATION, "sleep.lightning", "testing", "demo"]
+SIMULATION = [f"simulation.{name}" for name in ("theory", "circuit", "convergence")]
+MODULES = [*SIMULATION, "memory", "sleep.lightning", "testing", "experiments.shift_demo"]
 
 
 def public_names():

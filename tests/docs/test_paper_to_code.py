@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sleepconv.cli import _parser
-from sleepconv.recipes import GRIDS, RECIPES
+from sleepconv.experiments.paper import RECIPES, SEARCHES
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/paper-to-code.md").read_text()
@@ -51,7 +51,7 @@ def test_command_is_understood(command):
     words = command.split()[1:]
     _parser().parse_args(words)
     if words[0] == "sweep":
-        assert words[1] in GRIDS or words[1].startswith("table")
+        assert words[1] in SEARCHES or words[1].startswith("table")
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if "." not in name and " " not in name and "/" not in name])

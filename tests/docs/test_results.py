@@ -9,10 +9,9 @@ import pytest
 from matplotlib.testing.compare import compare_images
 
 from sleepconv.cli import main
-from sleepconv.paper.convergence_figures import FIGURES, draw
-from sleepconv.simulation.records import SETUPS, read
-from sleepconv.training import find_runs
-from sleepconv.training.folder import ENVIRONMENT, METRICS, RECIPE, SUMMARY
+from sleepconv.experiments.figures.convergence_figures import FIGURES, SETUPS, draw, read
+from sleepconv.experiments.runs import find_runs
+from sleepconv.experiments.runs.folder import ENVIRONMENT, METRICS, RECIPE, SUMMARY
 
 ROOT = Path(__file__).parents[2]
 REBUILD = runpy.run_path(str(ROOT / "docs/tools/rebuild.py"))

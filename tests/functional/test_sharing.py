@@ -1,7 +1,14 @@
 import pytest
 import torch
 
-from sleepconv.functional import grid_sums, hebbian_step_, lateral_grids, leave_border_alone, set_grids_, share_weights_
+from sleepconv.functional import (
+    grid_sums,
+    hebbian_step_,
+    lateral_grids,
+    leave_border_alone,
+    set_grids_,
+    share_weights_,
+)
 from sleepconv.functional.sharing import grid_indices
 
 LATTICES = [

@@ -8,7 +8,12 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from sleepconv import NothingConvertedWarning, to_convolutional, to_locally_connected, to_per_patch
+from sleepconv import (
+    NothingConvertedWarning,
+    to_convolutional,
+    to_locally_connected,
+    to_per_patch,
+)
 from sleepconv.models import mlp_mixer, small_vit
 from sleepconv.nn import PerPatchLinear
 

@@ -7,7 +7,13 @@ from torch import Tensor, nn
 from sleepconv import Sleep, to_locally_connected
 from sleepconv.functional import lateral_grids
 from sleepconv.nn import LocallyConnected2d
-from sleepconv.optim import SlowMomentum, gradient_coherence, scaled_groups, share_gradients, share_moments
+from sleepconv.optim import (
+    SlowMomentum,
+    gradient_coherence,
+    scaled_groups,
+    share_gradients,
+    share_moments,
+)
 from sleepconv.sleep import Instant
 
 STEPS = 5

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from sleepconv.simulation.noise import NoisyConvergence
+from sleepconv.simulation.convergence import NoisyConvergence
 
 
 def test_theory_and_simulation_start_from_the_same_distance():

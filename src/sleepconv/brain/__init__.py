@@ -1,21 +1,24 @@
 """How well networks fit the ventral stream and behaviour: regressions, dissimilarities, people's labels."""
 
-from sleepconv.brain.activations import activations
+from sleepconv.brain.activations import activations, comparable_layers
 from sleepconv.brain.behaviour import Agreement, agreement
-from sleepconv.brain.ceiling import ceiling, reliability
-from sleepconv.brain.datasets import Dissimilarities, LabelCounts, Recording
-from sleepconv.brain.layers import comparable_layers
-from sleepconv.brain.predictivity import Predictivity, predictivity, principal_axes
-from sleepconv.brain.preparation import Preparation, preparation_for
-from sleepconv.brain.readers import read_dataset, read_folder
-from sleepconv.brain.similarity import dissimilarity, noise_ceiling, similarity
+from sleepconv.brain.predictivity import (
+    Predictivity,
+    ceiling,
+    dissimilarity,
+    noise_ceiling,
+    predictivity,
+    principal_axes,
+    reliability,
+    similarity,
+)
+from sleepconv.brain.recordings import Dissimilarities, LabelCounts, Recording, read_dataset, read_folder
 
 __all__ = [
     "Agreement",
     "Dissimilarities",
     "LabelCounts",
     "Predictivity",
-    "Preparation",
     "Recording",
     "activations",
     "agreement",
@@ -24,7 +27,6 @@ __all__ = [
     "dissimilarity",
     "noise_ceiling",
     "predictivity",
-    "preparation_for",
     "principal_axes",
     "read_dataset",
     "read_folder",

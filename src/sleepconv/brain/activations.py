@@ -14,9 +14,57 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from sleepconv.brain.layers import find_layers
-from sleepconv.data.mapped import mapped_array
-from sleepconv.files import write_atomically
+from sleepconv.files import mapped_array, write_atomically
+from sleepconv.names import did_you_mean
+
+ENDS_A_STEP = ("torch.nn.modules.activation", "torch.nn.modules.pooling")
+
+
+def find_layers(model: nn.Module, names: Iterable[str]) -> dict[str, nn.Module]:
+    """The modules of these names; an unknown name is refused with the nearest ones.
+
+    >>> find_layers(nn.Sequential(nn.Linear(2, 3), nn.ReLU()), ["1"])
+    {'1': ReLU()}
+    """
+    modules = {name: module for name, module in model.named_modules() if name}
+    for name in names:
+        if name not in modules:
+            hint = did_you_mean(name, modules) or f"; it has {', '.join(list(modules)[:10])}"
+            raise ValueError(f"{type(model).__name__} has no layer {name!r}{hint}")
+    return {name: modules[name] for name in names}
+
+
+def comparable_layers(model: nn.Module) -> list[str]:
+    """The layers to compare with neurons: blocks, and the activations and poolings between them, in order.
+
+    Nested ``Sequential`` containers are opened; a module with a forward of its own counts as one block. A network
+    that has neither blocks nor activations is compared in all its modules but the last, its readout.
+
+    >>> from sleepconv.models import resnet20
+    >>> comparable_layers(resnet20())[:3], comparable_layers(resnet20())[-1]
+    (['relu', 'stages.0.0', 'stages.0.1'], 'pool')
+    """
+    opened = list(_opened(model, ""))
+    chosen = [name for name, module in opened if _is_block(module) or _ends_a_step(module)]
+    return chosen or [name for name, _ in opened[:-1] or opened]
+
+
+def _opened(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
+    for name, child in module.named_children():
+        path = f"{prefix}{name}"
+        if isinstance(child, nn.Sequential | nn.ModuleList):
+            yield from _opened(child, f"{path}.")
+        else:
+            yield path, child
+
+
+def _is_block(module: nn.Module) -> bool:
+    return any(True for _ in module.children())
+
+
+def _ends_a_step(module: nn.Module) -> bool:
+    return any(kind.__module__ in ENDS_A_STEP for kind in type(module).__mro__)
+
 
 Prepare = Callable[[np.ndarray], Tensor]
 Answers = dict[str, np.ndarray]

@@ -11,10 +11,21 @@ from jaxtyping import Float
 from sklearn.model_selection import KFold
 
 from sleepconv.brain.behaviour import agreement
-from sleepconv.brain.ceiling import ceiling
-from sleepconv.brain.datasets import Dissimilarities, LabelCounts, Recording
-from sleepconv.brain.predictivity import COMPONENTS, FOLDS, Predictivity, halves, predictivity, principal_axes, varying
-from sleepconv.brain.similarity import NoiseCeiling, dissimilarity, noise_ceiling, similarity
+from sleepconv.brain.predictivity import (
+    COMPONENTS,
+    FOLDS,
+    NoiseCeiling,
+    Predictivity,
+    ceiling,
+    dissimilarity,
+    halves,
+    noise_ceiling,
+    predictivity,
+    principal_axes,
+    similarity,
+    varying,
+)
+from sleepconv.brain.recordings import Dissimilarities, LabelCounts, Recording
 
 Features = Mapping[str, Float[np.ndarray, "images features"]]
 Entry = dict[str, Any]

@@ -1,4 +1,4 @@
-"""How well a layer's answers predict neurons: cross-validated regression, as Brain-Score defines it."""
+"""Representational similarity: which images a layer and a region take to be alike, with a ceiling from subjects."""
 
 import warnings
 from collections.abc import Iterator
@@ -7,11 +7,14 @@ from typing import Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
-from scipy.stats import pearsonr
+from scipy.spatial.distance import pdist, squareform
+from scipy.stats import pearsonr, rankdata, spearmanr
 from sklearn.cross_decomposition import PLSRegression
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import RidgeCV
 from sklearn.model_selection import GroupKFold, KFold, ShuffleSplit
+
+from sleepconv.brain.recordings import mean_over_repeats
 
 Groups = Shaped[np.ndarray, "images"] | None
 Rows = Int[np.ndarray, "chosen"]
@@ -225,3 +228,133 @@ def correlations(prediction: np.ndarray, responses: np.ndarray) -> np.ndarray:
         r = pearsonr(prediction, responses, axis=0).statistic
     constant = responses.max(axis=0) == responses.min(axis=0)
     return np.where(constant, np.nan, np.nan_to_num(r))
+
+
+def reliability(
+    repeats: Float[np.ndarray, "images neurons repeats"], *, splits: int = 10, seed: int = 0
+) -> Float[np.ndarray, "splits neurons"]:
+    r"""Correlate the means of two random halves of the repeats, corrected to the length of the whole.
+
+    .. math:: \rho = 2 r / (1 + r)
+
+    Spearman-Brown. Absent repeats are NaN: the repeats that an image has are dealt to the halves in turn. Images with
+    less than two repeats do not count.
+
+    >>> random = np.random.default_rng(0)
+    >>> signal, noise = random.normal(size=(2000, 1, 1)), random.normal(size=(2000, 1, 4))
+    >>> bool(0.75 < reliability(signal + noise).mean() < 0.85)
+    True
+    """
+    if repeats.ndim != 3:
+        raise ValueError(
+            f"a ceiling needs images × neurons × repeats, not an array of shape {repeats.shape}; responses without "
+            "repeats have none"
+        )
+    random = np.random.default_rng(seed)
+    halves = [_half_means(repeats, random) for _ in range(splits)]
+    r = np.stack([_paired(first, second) for first, second in halves])
+    with np.errstate(divide="ignore"):
+        return 2 * r / (1 + r)
+
+
+def ceiling(repeats: Float[np.ndarray, "images neurons repeats"], *, seed: int = 0) -> float:
+    """The r that the true mean responses would reach: the root of the median neuron's `reliability`.
+
+    >>> round(ceiling(np.arange(8.0).reshape(8, 1, 1) + np.zeros((8, 2, 3))), 6)
+    1.0
+    """
+    found = reliability(repeats, seed=seed)
+    if np.isnan(found).all(axis=0).all():
+        raise ValueError("no neuron has two repeats of two images or more, so there is no ceiling")
+    median = float(np.nanmedian(found, axis=1).mean())
+    if not median > 0:
+        raise ValueError(
+            f"the median neuron's reliability is {median:.2g}: these repeats do not agree, no fit can be judged"
+        )
+    return median**0.5
+
+
+def _half_means(repeats: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Order each image's present repeats at random and deal them out in turn."""
+    keys = random.random(repeats.shape, dtype=np.float32)
+    keys[np.isnan(repeats)] = 2
+    dealt = np.take_along_axis(repeats, keys.argsort(axis=2), axis=2)
+    first, second = (mean_over_repeats(dealt[:, :, start::2]) for start in (0, 1))
+    return first, second
+
+
+def _paired(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Correlations over the images that both halves have; all at once where none is missing."""
+    both = ~np.isnan(first) & ~np.isnan(second)
+    if both.all():
+        return correlations(first, second)
+    columns = range(first.shape[1])
+    return np.array([correlations(first[both[:, i], i, None], second[both[:, i], i, None])[0] for i in columns])
+
+
+Pairs = Float[np.ndarray, "pairs"]
+
+
+def dissimilarity(features: Float[np.ndarray, "images features"]) -> Float[np.ndarray, "images images"]:
+    """1 − Pearson's r between the answers to every two images.
+
+    >>> dissimilarity(np.array([[0.0, 1.0, 2.0], [2.0, 1.0, 0.0]])).round(3)
+    array([[0., 2.],
+           [2., 0.]])
+    """
+    rows = np.asarray(features, dtype=np.float64)
+    if not np.isfinite(rows).all():
+        raise ValueError("the features are not finite; the network's answers overflow")
+    distances = pdist(rows, "correlation")
+    # An image that leaves a layer without any pattern has no correlation; it is then like no other.
+    return squareform(np.nan_to_num(distances, nan=1.0))
+
+
+@dataclass(frozen=True)
+class NoiseCeiling:
+    """What the best model could reach, from how well subjects agree (Nili et al., 2014)."""
+
+    lower: float
+    upper: float
+
+
+def similarity(
+    model: Float[np.ndarray, "images images"], subjects: Float[np.ndarray, "subjects images images"]
+) -> float:
+    """Spearman's ρ between the model's and each subject's dissimilarities, averaged over subjects.
+
+    >>> rdm = dissimilarity(np.random.default_rng(0).normal(size=(6, 9)))
+    >>> round(similarity(rdm, rdm[None]), 3)
+    1.0
+    """
+    return _mean_rank_correlation(_pairs(model), [_pairs(subject) for subject in subjects])
+
+
+def noise_ceiling(subjects: Float[np.ndarray, "subjects images images"]) -> NoiseCeiling | None:
+    """Each subject against the mean ranks of the others (lower bound) and of all (upper bound).
+
+    None for a single subject, whose noise cannot be told from its signal.
+
+    >>> rdm = dissimilarity(np.random.default_rng(0).normal(size=(6, 9)))
+    >>> noise_ceiling(np.stack([rdm, rdm])).upper > 0.999
+    True
+    """
+    if len(subjects) < 2:
+        return None
+    ranks = np.stack([rankdata(_pairs(subject)) for subject in subjects])
+    lower = [_rank_correlation(np.delete(ranks, i, axis=0).mean(axis=0), ranks[i]) for i in range(len(ranks))]
+    return NoiseCeiling(float(np.mean(lower)), _mean_rank_correlation(ranks.mean(axis=0), list(ranks)))
+
+
+def _pairs(rdm: np.ndarray) -> Pairs:
+    return rdm[np.triu_indices(len(rdm), k=1)]
+
+
+def _mean_rank_correlation(model: Pairs, subjects: list[Pairs]) -> float:
+    return float(np.mean([_rank_correlation(model, subject) for subject in subjects]))
+
+
+def _rank_correlation(first: Pairs, second: Pairs) -> float:
+    if first.max() == first.min() or second.max() == second.min():
+        return 0.0
+    return float(spearmanr(first, second).statistic)

@@ -6,7 +6,8 @@ import select
 import sys
 from collections.abc import Sequence
 
-from sleepconv.cli import bench, brain, data, demo, records, train
+from sleepconv.cli import bench, brain, data, demo, train
+from sleepconv.cli import results as records
 from sleepconv.cli.verbs import Parser
 
 CLOSED_PIPE = 128 + 13

@@ -57,9 +57,9 @@ def _add_table(actions: Verbs) -> None:
 
 
 def _score(options: argparse.Namespace) -> int:
-    from sleepconv.brain import report
-    from sleepconv.brain.candidates import without_weights
-    from sleepconv.brain.records import read_all
+    from sleepconv.experiments.brain import scoreboard as report
+    from sleepconv.experiments.brain.candidates import without_weights
+    from sleepconv.experiments.brain.scoring import read_all
 
     report.score_runs(
         options.runs,
@@ -79,8 +79,8 @@ def _score(options: argparse.Namespace) -> int:
 
 
 def _table(options: argparse.Namespace) -> int:
-    from sleepconv.brain import report
-    from sleepconv.brain.records import read_all
+    from sleepconv.experiments.brain import scoreboard as report
+    from sleepconv.experiments.brain.scoring import read_all
 
     records = read_all(options.records)
     if options.out:
@@ -91,7 +91,7 @@ def _table(options: argparse.Namespace) -> int:
 
 
 def _plugin(options: argparse.Namespace) -> int:
-    from sleepconv.brain.plugin import write_plugin
+    from sleepconv.experiments.brain.plugin import write_plugin
 
     print(write_plugin(options.path, options.out))
     return 0

@@ -40,16 +40,16 @@ def add_data(verbs: Verbs) -> None:
 
 
 def _data_get(options: argparse.Namespace) -> int:
-    from sleepconv.data.acquisition import get
-    from sleepconv.data.catalogue import find_dataset
+    from sleepconv.experiments.data.acquisition import get
+    from sleepconv.experiments.data.tasks import find_dataset
 
     print(get(find_dataset(options.name), options.data_dir, mirror=options.mirror))
     return 0
 
 
 def _data_check(options: argparse.Namespace) -> int:
-    from sleepconv.data.catalogue import find_dataset
-    from sleepconv.data.inspection import check
+    from sleepconv.experiments.data.inspection import check
+    from sleepconv.experiments.data.tasks import find_dataset
 
     report = check(find_dataset(options.name), options.data_dir)
     print(json.dumps(report.as_dict()) if options.json else "\n".join(report.lines))
@@ -57,21 +57,21 @@ def _data_check(options: argparse.Namespace) -> int:
 
 
 def _data_show(options: argparse.Namespace) -> int:
-    from sleepconv.data.contact_sheet import show
+    from sleepconv.experiments.data.inspection import show
 
     print(show(options.name, options.out, data_dir=options.data_dir, padding=options.padding))
     return 0
 
 
 def _data_shard(options: argparse.Namespace) -> int:
-    from sleepconv.data.shards import write_imagenet_shards
+    from sleepconv.experiments.data.shards import write_imagenet_shards
 
     print(write_imagenet_shards(options.folder, options.data_dir))
     return 0
 
 
 def _data_bench(options: argparse.Namespace) -> int:
-    from sleepconv.data import bench
+    from sleepconv.experiments.data import loading_speed as bench
 
     result = bench.run(options.data_dir)
     print(json.dumps(result) if options.json else bench.as_text(result))

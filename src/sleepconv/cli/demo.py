@@ -22,7 +22,7 @@ def add_demo(verbs: Verbs) -> None:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    from sleepconv.demo import run_demo
+    from sleepconv.experiments.shift_demo import run_demo
 
     demo = run_demo(
         options.out, seeds=options.seeds, scale=options.scale, say=lambda text: print(text, file=sys.stderr)

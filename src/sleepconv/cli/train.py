@@ -33,9 +33,10 @@ def add_train(verbs: Verbs) -> None:
 
 
 def _train(options: argparse.Namespace) -> int:
-    from sleepconv.recipes import varied
-    from sleepconv.training import run_path, train
-    from sleepconv.training.progress import tensorboard
+    from sleepconv.experiments.paper import varied
+    from sleepconv.experiments.runs import run_path
+    from sleepconv.experiments.training import train
+    from sleepconv.experiments.training.progress import tensorboard
 
     run = varied(options.recipe, options.set, name=options.name, scale=options.scale, seed=options.seed)
     folder = run_path(options.runs, run)
@@ -78,10 +79,10 @@ def add_sweep(verbs: Verbs) -> None:
 
 
 def _sweep(options: argparse.Namespace) -> int:
-    from sleepconv.sweep import command
+    from sleepconv.experiments.sweep.sweep import OPTIONS, run
 
     chosen = vars(options)
-    return command.run(**{name: chosen[name] for name in command.OPTIONS}, say=_say)
+    return run(**{name: chosen[name] for name in OPTIONS}, say=_say)
 
 
 def _say(line: str) -> None:

@@ -1,8 +1,9 @@
 """A parser whose errors suggest what was meant, and that can show where they arose."""
 
 import argparse
-from difflib import get_close_matches
 from typing import Any
+
+from sleepconv.names import did_you_mean
 
 Verbs = argparse._SubParsersAction  # argparse has no public name for it
 
@@ -23,7 +24,6 @@ class Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         choices = [str(choice) for choice in action.choices or ()]
         if choices and value not in (action.choices or ()):
-            near = get_close_matches(str(value), choices, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(choices)}"
-            raise argparse.ArgumentError(action, f"there is no {value!r}; {hint}")
+            hint = did_you_mean(str(value), choices) or f"; there are {', '.join(choices)}"
+            raise argparse.ArgumentError(action, f"there is no {value!r}{hint}")
         super()._check_value(action, value)

@@ -1,8 +1,7 @@
 """Plain networks with shared weights; their connectivity comes from ``sleepconv.nn``."""
 
 from sleepconv.models.patch_models import mlp_mixer, small_vit
-from sleepconv.models.resnet18 import resnet18
-from sleepconv.models.resnet_cifar import resnet8, resnet20
+from sleepconv.models.resnets import resnet8, resnet18, resnet20
 from sleepconv.models.three_layers import three_layers
 
 __all__ = ["mlp_mixer", "resnet8", "resnet18", "resnet20", "small_vit", "three_layers"]

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from sleepconv.models.residual import initialise
+from sleepconv.models.resnets import initialise
 
 STRIDES = (1, 2, 2)
 

@@ -1,16 +1,19 @@
 """Modules: locally connected and per-patch layers, and the way from shared layers to them and back."""
 
-from sleepconv.nn.convert import to_convolutional, to_locally_connected
-from sleepconv.nn.convert_patches import to_per_patch
-from sleepconv.nn.layout import LayoutKeepingBatchNorm2d, LayoutKeepingReLU, forget_layout, keep_layout
-from sleepconv.nn.locally_connected import (
+from sleepconv.nn.conversion import NothingConvertedWarning, to_convolutional, to_locally_connected, to_per_patch
+from sleepconv.nn.layout import (
+    LayoutKeepingBatchNorm2d,
+    LayoutKeepingReLU,
+    forget_layout,
+    keep_layout,
+)
+from sleepconv.nn.modules import (
     LocallyConnected,
     LocallyConnected1d,
     LocallyConnected2d,
     LocallyConnected3d,
+    PerPatchLinear,
 )
-from sleepconv.nn.per_patch import PerPatchLinear
-from sleepconv.nn.surgery import NothingConvertedWarning
 
 __all__ = [
     "LayoutKeepingBatchNorm2d",

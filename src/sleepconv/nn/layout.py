@@ -18,8 +18,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from sleepconv.nn.dry_run import rehearse, two_of_each
 from sleepconv.nn.known_operations import CONVOLUTIONS, KNOWN, guard_gradients
-from sleepconv.nn.locally_connected import LocallyConnected
-from sleepconv.nn.per_patch import PerPatchLinear
+from sleepconv.nn.modules import LocallyConnected, PerPatchLinear
 
 OURS = (LocallyConnected, PerPatchLinear)
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)

@@ -1,8 +1,6 @@
 """What lets a sleeping network learn at its full speed: rates, gradients and steps that know who shares with whom."""
 
-from sleepconv.optim.coherence import Coherence, gradient_coherence
-from sleepconv.optim.gradients import share_gradients
-from sleepconv.optim.moments import share_moments
+from sleepconv.optim.gradients import Coherence, gradient_coherence, share_gradients, share_moments
 from sleepconv.optim.rates import scaled_groups
 from sleepconv.optim.slow_momentum import SlowMomentum
 

@@ -1,10 +1,8 @@
 """Sleep: which layers share, when, and by which rule."""
 
 from sleepconv.sleep.hebbian import DivergenceError, LayerReport
-from sleepconv.sleep.layers import SleepingLayer, sleeping_layers
-from sleepconv.sleep.records import SleepRecord
-from sleepconv.sleep.rule import Rule
-from sleepconv.sleep.rules import Circuit, Hebbian, Instant
+from sleepconv.sleep.layers import SleepingLayer, SleepRecord, sleeping_layers
+from sleepconv.sleep.rules import Circuit, Hebbian, Instant, Rule
 from sleepconv.sleep.sleep import Sleep
 
 __all__ = [

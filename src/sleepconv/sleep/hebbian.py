@@ -11,7 +11,13 @@ from torch import Tensor, nn
 
 from sleepconv.functional.sharing import hebbian_step_
 from sleepconv.functional.sizes import check_finite
-from sleepconv.sleep.patterns import network_period, one_grid_patterns, pass_through, random_cell, standard_normal
+from sleepconv.sleep.patterns import (
+    network_period,
+    one_grid_patterns,
+    pass_through,
+    random_cell,
+    standard_normal,
+)
 from sleepconv.sleep.pools import LayerPools, Pool, condition_number
 
 Rate = float | Callable[[int], float]

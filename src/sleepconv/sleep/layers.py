@@ -1,13 +1,17 @@
-"""Which layers of a model sleep."""
+"""What a sleep did to the weights."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 from torch import Tensor, nn
 
 from sleepconv.functional.grids import lateral_grids, leave_border_alone
-from sleepconv.nn.per_patch import PerPatchLinear
-from sleepconv.nn.selection import select
+from sleepconv.functional.measures import weight_snr
+from sleepconv.nn.conversion import select
+from sleepconv.nn.modules import PerPatchLinear
+from sleepconv.sleep.distributed import whole_weight
 
 Border = Literal["all", "interior"]
 GEOMETRY = ("output_size", "kernel_size", "stride", "dilation")
@@ -112,3 +116,42 @@ def check_border(border: str) -> None:
     """Raise a ValueError unless there is such a choice."""
     if border not in get_args(Border):
         raise ValueError(f"border is one of {', '.join(get_args(Border))}, not {border!r}")
+
+
+@dataclass(frozen=True)
+class SleepRecord:
+    """One sleep: after which optimizer step, and the ``weight_snr`` (Eq. 6) of each layer before and after.
+
+    Attributes:
+        step: optimizer steps taken before this sleep.
+        layers: for each layer its SNR ``{"before": ..., "after": ...}``; empty without ``statistics=True``.
+
+    >>> SleepRecord(10, {"conv1": {"before": 0.25, "after": float("inf")}}).as_dict()
+    {'step': 10, 'layers': {'conv1': {'before': 0.25, 'after': 'inf'}}}
+    """
+
+    step: int
+    layers: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The record as JSON can hold it: an infinite SNR, of weights that agree, becomes "inf" (no number: "nan")."""
+        layers = {
+            name: {when: snr if isfinite(snr) else str(snr) for when, snr in snrs.items()}
+            for name, snrs in self.layers.items()
+        }
+        return {"step": self.step, "layers": layers}
+
+
+def layer_snrs(layers: Mapping[str, Any], grids: Mapping[str, Tensor] | None = None) -> dict[str, float]:
+    """The ``weight_snr`` of each layer within these grids, by default its own.
+
+    float(text) reads back what ``SleepRecord.as_dict`` writes.
+
+    >>> from sleepconv.nn import LocallyConnected1d
+    >>> list(layer_snrs({"conv1": LocallyConnected1d(1, 1, 3, input_size=9)}))
+    ['conv1']
+    """
+    return {
+        name: float(weight_snr(whole_weight(layer), layer.grids if grids is None else grids[name]))
+        for name, layer in layers.items()
+    }

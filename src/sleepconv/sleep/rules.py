@@ -1,4 +1,4 @@
-r"""How a sleeping network shares its weights: at once, by Hebbian learning, or through an inhibitory circuit.
+"""How a sleeping network shares its weights: at once, by Hebbian learning, or through an inhibitory circuit.
 
 A rule acts on a tensor (with its grids), on a layer or on a model: ``rule(target)``.
 
@@ -8,11 +8,11 @@ them either as it was or slept. ``Instant`` needs no second copy of the weights:
 Ctrl-C leaves each filter either as it was or shared. The next sleep shares whatever was left.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
-from math import inf, prod
-from typing import Any
+from math import inf, isfinite, prod
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -20,14 +20,127 @@ from torch import Tensor, nn
 from sleepconv.functional.grids import joined_grids
 from sleepconv.functional.sharing import neurons_per_grid
 from sleepconv.functional.sizes import check_finite, whole
-from sleepconv.simulation.circuit import CircuitConstants
-from sleepconv.sleep.circuit import paper_circuit_rate, run_circuit
+from sleepconv.simulation.circuit import CircuitConstants, CircuitState, present_, presentation_maps
 from sleepconv.sleep.distributed import check_placements, share_
-from sleepconv.sleep.hebbian import LARGEST, LayerReport, Rate, Settings, sleep_alone, sleep_layer_by_layer
-from sleepconv.sleep.layers import Border, check_border, sharing_grids
-from sleepconv.sleep.patterns import KINDS, network_period
-from sleepconv.sleep.pools import LayerPools
-from sleepconv.sleep.rule import OnAnything
+from sleepconv.sleep.hebbian import (
+    LARGEST,
+    DivergenceError,
+    LayerReport,
+    Rate,
+    Settings,
+    sleep_alone,
+    sleep_layer_by_layer,
+)
+from sleepconv.sleep.layers import Border, check_border, sharing_grids, sleeping_layers
+from sleepconv.sleep.patterns import KINDS, network_period, random_cell
+from sleepconv.sleep.pools import LayerPools, Pool
+
+
+class Rule(Protocol):
+    """What ``Sleep`` asks of a rule.
+
+    A rule that may fail, or that takes long enough to be interrupted, had better learn on copies and change the weights
+    at its end.
+
+    A rule can also have ``grids(layers)``, the grids within which each of the layers shares, by name: the moments and
+    the recorded SNR follow them, instead of the layers' own.
+
+    >>> class Forget:
+    ...     def sleep_(self, layers, model):
+    ...         for layer in layers.values():
+    ...             nn.init.zeros_(layer.weight)
+    >>> from sleepconv import Sleep
+    >>> from sleepconv.nn import LocallyConnected2d
+    >>> layer = LocallyConnected2d(1, 4, 3, input_size=9)
+    >>> record = Sleep(layer, every=10, rule=Forget()).sleep()
+    >>> layer.weight.abs().max().item()
+    0.0
+    """
+
+    def sleep_(self, layers: Mapping[str, nn.Module], model: nn.Module) -> None:
+        """Let these layers of the model share, in place."""
+
+
+class OnAnything:
+    """What all rules have in common: they act on a tensor, on a layer and on a model, within grids that they choose."""
+
+    border: Border = "all"
+
+    def grids(self, layers: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Who shares with whom in each of these layers."""
+        period = self.period_of(layers)
+        return {name: sharing_grids(layer, self.border, period) for name, layer in layers.items()}
+
+    def period_of(self, layers: Mapping[str, Any]) -> int | None:
+        """The period of the patterns, if it is one for all layers; None: each layer has its own."""
+        return None
+
+    def __call__(self, target: Tensor | nn.Module, grids: Tensor | None = None) -> Any:
+        """Share the weights of a tensor, a layer or a model, in place."""
+        if isinstance(target, Tensor):
+            if grids is None:
+                raise ValueError("a bare tensor does not know its grids; give them, as from lateral_grids")
+            layer = _BareLayer(target, grids)
+            self.sleep_({"the tensor": layer}, layer)
+        elif isinstance(target, nn.Module):
+            self.sleep_(sleeping_layers(target), target)
+        else:
+            raise TypeError(f"a rule acts on a tensor, a layer or a model, not on a {type(target).__name__}")
+        return target
+
+    def sleep_(self, layers: Mapping[str, nn.Module], model: nn.Module) -> None:
+        """Let these layers of the model share, in place."""
+        raise NotImplementedError
+
+
+class _BareLayer(nn.Module):
+    def __init__(self, weight: Tensor, grids: Tensor) -> None:
+        super().__init__()
+        self.weight, self.grids = weight, grids
+
+
+CHUNK = 100
+
+
+def paper_circuit_rate(step: int) -> float:
+    """The learning rate of the paper's Fig. 4B, counted in Euler steps.
+
+    >>> paper_circuit_rate(0), round(paper_circuit_rate(198), 6)
+    (0.0, 3e-05)
+    """
+    return 0.0003 / (1 + step / 2) ** 0.5 if step > 50 else 0.0
+
+
+def run_circuit(
+    layer: LayerPools,
+    pool: Pool,
+    constants: CircuitConstants,
+    *,
+    decay: float,
+    presentations: int,
+    rate: float | Callable[[int], float],
+    input_power: float,
+    generator: torch.Generator,
+) -> None:
+    """Present patterns to one pool, in place."""
+    state = CircuitState.at_rest(pool.weight.double())
+    scale = min(1.0, input_power / layer.inputs) ** 0.5
+    decays = state.initial.new_full((layer.groups,), decay)
+    for first in range(0, presentations, CHUNK):
+        number = min(CHUNK, presentations - first)
+        windows = scale * layer.windows(pool, random_cell(layer, number, generator, state.initial))
+        steps = range(first * constants.steps, (first + number) * constants.steps)
+        rates = state.initial.new_tensor([rate(step) if callable(rate) else rate for step in steps])
+        norms = windows.square().sum(dim=-1).mT
+        maps = presentation_maps(norms, rates.view(number, -1), decay=decays, constants=constants)
+        for presentation in range(number):
+            present_(state, windows[:, presentation], maps[presentation])
+        size = float(state.weight.norm())
+        if not isfinite(size) or size > 4 * float(state.initial.norm()) + 1e-30:
+            stable = (1 - constants.momentum) * constants.step_ms / constants.tau_ms / float(norms.max())
+            raise DivergenceError(f"the circuit's weights diverge; rates below about {stable:.2g} are stable here")
+    pool.weight.copy_(state.weight)
+
 
 # A sleep of more takes hours even of a small layer, or more memory than there is.
 MOST_STEPS, MOST_PATTERNS, MOST_PIXELS, MOST_EULER_STEPS = 10**6, 10**5, 10**8, 10**8

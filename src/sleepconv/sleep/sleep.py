@@ -13,10 +13,8 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from sleepconv.sleep.distributed import agree_, gathered, reshard_
-from sleepconv.sleep.layers import sleeping_layers, unwrapped
-from sleepconv.sleep.records import SleepRecord, layer_snrs
-from sleepconv.sleep.rule import Rule
-from sleepconv.sleep.rules import Instant, check_something_to_share
+from sleepconv.sleep.layers import SleepRecord, layer_snrs, sleeping_layers, unwrapped
+from sleepconv.sleep.rules import Instant, Rule, check_something_to_share
 
 STATE = ("steps", "count", "last_sleep")
 

@@ -1,0 +1,89 @@
+"""Measure times against each other, and peak memory in a process of its own."""
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from math import exp, log
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sleepconv.experiments.bench.peers import layer_of_shape, layer_steps, networks, training_step
+from sleepconv.memory import keep_freed_memory
+from sleepconv.nn import LocallyConnected2d
+
+
+def race(contenders: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """Best time of each in seconds; they take turns, so that noise from outside meets all of them."""
+    best = {name: float("inf") for name in contenders}
+    for round_number in range(rounds + 1):
+        for name, run in contenders.items():
+            start = time.perf_counter()
+            run()
+            if round_number:  # the first round warms up
+                best[name] = min(best[name], time.perf_counter() - start)
+    return best
+
+
+def matrix_product_gflops(rounds: int) -> float:
+    """What a large matrix product reaches here."""
+    a, b = torch.randn(2048, 2048), torch.randn(2048, 2048)
+    return 2 * 2048**3 / race({"product": lambda: a @ b}, rounds)["product"] / 1e9
+
+
+def layer_gflop(layer: LocallyConnected2d, batch: int) -> float:
+    """Billions of operations in forward, input gradient and weight gradient (taps in the padding counted too)."""
+    return 3 * 2 * batch * layer.weight.numel() / 1e9
+
+
+def geometric_mean(values: list[float]) -> float:
+    """exp of the mean log."""
+    return exp(sum(map(log, values)) / len(values))
+
+
+def network_memory(network: str, batch: int) -> float:
+    """Peak resident memory in GB of a process that does two training steps of ResNet20."""
+    return _in_a_process_of_its_own("network", network, batch)
+
+
+def layer_memory(shape: Sequence[int], batch: int) -> float:
+    """Peak resident memory in GB that two forward and backward passes of one layer add to a process."""
+    return _in_a_process_of_its_own("layer", list(shape), batch)
+
+
+def _in_a_process_of_its_own(*what: Any) -> float:
+    command = [sys.executable, "-m", "sleepconv.experiments.bench.measure", json.dumps(what)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise RuntimeError(f"measuring the memory of {what} failed: {result.stderr.strip().splitlines()[-1:]}")
+    return json.loads(result.stdout)
+
+
+def _measure(kind: str, what: Any, batch: int) -> float:
+    if kind == "network":
+        step, before = training_step(networks()[what](), batch), 0.0
+    else:
+        step = layer_steps(layer_of_shape([1, 1, 1, 1, 1]), 1, unfold=False)["sleepconv"]
+        step()  # what the libraries need is not the layer's
+        before = _peak()
+        step = layer_steps(layer_of_shape(what), batch, unfold=False)["sleepconv"]
+    for _ in range(2):
+        step()
+    return _peak() - before
+
+
+def _peak() -> float:
+    status = Path("/proc/self/status")
+    if status.exists():  # getrusage would count the parent's peak on Linux
+        (line,) = [line for line in status.read_text().splitlines() if line.startswith("VmHWM")]
+        return int(line.split()[1]) * 1024 / 1e9
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e9
+
+
+if __name__ == "__main__":
+    keep_freed_memory()
+    sys.stdout.write(json.dumps(_measure(*json.loads(sys.argv[1]))))

@@ -1,0 +1,277 @@
+"""Figures 4 and 5 of Pogodin et al. (2021) and one of the noisy theorem, drawn from simulations' records."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import textwrap
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tqdm import tqdm
+
+from sleepconv.experiments.figures.drawing import COLOURS, STYLE, load_pyplot, save
+from sleepconv.files import parse_json, write_atomically
+from sleepconv.simulation.convergence import Convergence, NoisyConvergence
+
+Setup = Convergence | NoisyConvergence
+
+# Zero-mean inputs wherever inhibition is finite: with the text's N(1, 1) the mean input is the strongest
+# direction, and finite inhibition shrinks the mean weight along it as fast as the neurons come to share.
+SETUPS: dict[str, Setup] = {
+    "hebbian": Convergence("hebbian", steps=2000),
+    "hebbian-biased": Convergence("hebbian", steps=10_000, inhibition=10.0, input_mean=0.0),
+    "circuit": Convergence("circuit", steps=10_000, inhibition=10.0, input_mean=0.0),
+    "hebbian-noisy": NoisyConvergence(),
+}
+
+
+def load_or_simulate(name: str, folder: Path, *, seed: int = 0) -> dict[str, Any]:
+    """Return the record ``folder/name.json``; simulate and write it unless it has this seed and setup.
+
+    >>> record = load_or_simulate("hebbian", Path("figures"))  # doctest: +SKIP
+    """
+    path, setup = folder / f"{name}.json", replace(SETUPS[name], seed=seed)
+    if path.exists():
+        record = read(path)
+        if record["setup"] == _plain(asdict(setup)):
+            return record
+    folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"{folder} is not writable; choose another folder with --out")
+    write(path, simulate(setup, title=name))
+    return read(path)
+
+
+def simulate(setup: Setup, *, title: str = "simulation") -> dict[str, Any]:
+    """Run a simulation under a progress bar; the record holds its setup and its curves.
+
+    >>> record = simulate(Convergence("hebbian", steps=3, kernel_sizes=(1,), decays=(0.1,), runs=1, neurons=2))
+    >>> record["setup"]["steps"], record["curves"][0]["steps"]
+    (3, [0, 1, 2, 3])
+    """
+    with tqdm(total=setup.samples, desc=title, unit=" samples", leave=False, disable=None) as bar:
+        curves = setup.curves(advance=bar.update)
+    return {"setup": _plain(asdict(setup)), "curves": curves}
+
+
+def write(path: Path, record: dict[str, Any]) -> None:
+    """Write a record whole or not at all; numbers that JSON lacks become "inf", "-inf" or "nan".
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     write(Path(folder) / "mine.json", {"setup": {}, "curves": [{"steps": [0], "floor": math.inf}]})
+    ...     read(Path(folder) / "mine.json")["curves"]
+    [{'steps': [0], 'floor': 'inf'}]
+    """
+    write_atomically(path, json.dumps(_plain(record), allow_nan=False) + "\n")
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Read a record, and say so if the file is none.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     write(Path(folder) / "mine.json", {"setup": {"steps": 3}, "curves": []})
+    ...     read(Path(folder) / "mine.json")["setup"]
+    {'steps': 3}
+    """
+    try:
+        record = parse_json(path.read_text())
+        if isinstance(record["setup"], dict) and isinstance(record["curves"], list):
+            return record
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise ValueError(f"{path} is not the record of a simulation; move it away, or choose another folder with --out")
+
+
+def _plain(value: Any) -> Any:
+    """Turn tuples into lists, round numbers to seven digits and spell out those that JSON lacks."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return float(f"{value:.7g}") if math.isfinite(value) else str(value)
+    return value
+
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Record = dict[str, Any]
+
+THEORY_DASH = (0, (4, 3))
+DASHES = ["-", (0, (5, 1.2)), (0, (1, 1))]
+
+
+@dataclass(frozen=True)
+class FigureText:
+    """What a figure is drawn from and what is written on it."""
+
+    record: str
+    title: str
+    time: str
+    theory: str
+    caption: str
+
+
+FIGURES = {
+    "4a": FigureText(
+        "hebbian",
+        "Ideal Hebbian rule (Eq. 4)",
+        "iterations",
+        "ideal",
+        "−log SNR of the weights of {neurons} neurons under Eq. 4, mean of {runs} runs (shaded: least "
+        "to greatest). Inputs N({input_mean:g}, 1), weights N(1, 1), momentum {momentum:g}, learning "
+        "rate 0.5/(1000 + t). Black dashed lines: the least possible, from Eq. 5 with the inputs' "
+        "true covariance (C = I would give 2\u00a0log(γ/(1\u00a0+\u00a0γ))).",
+    ),
+    "4b": FigureText(
+        "circuit",
+        "Inhibitory circuit (Eq. 8), α = {inhibition:g}",
+        "iterations (150 ms each)",
+        "ideal",
+        "−log SNR of the weights of {neurons} neurons in the circuit of Eq. 8, mean of {runs} runs. The "
+        "best weights are found early; then finite inhibition slowly adds its bias. Black dashed "
+        "lines: the least possible with perfect inhibition (Eq. 5). Unlike the text: inputs "
+        "N({input_mean:g}, 1), and the learning rate 0.0003/√(1 + t/2), t > 50, and momentum "
+        "{momentum:g} count Euler steps of 1 ms. {negative_rates}",
+    ),
+    "5a": FigureText(
+        "hebbian-biased",
+        "Biased Hebbian rule, α = {inhibition:g}",
+        "iterations",
+        "biased",
+        "−log SNR under the biased update of the appendix, which finite inhibition leads to, mean of "
+        "{runs} runs. Black dashed lines: its fixed point in closed form. Inputs N({input_mean:g}, 1) "
+        "(with the text's N(1, 1) finite inhibition shrinks the mean weight along the mean input, and "
+        "the SNR is far lower), weights N(1, 1), momentum {momentum:g}, learning rate 0.5/(1000 + t).",
+    ),
+    "5b": FigureText(
+        "circuit",
+        "Inhibitory circuit (Eq. 8), α = {inhibition:g}",
+        "iterations (150 ms each)",
+        "biased",
+        "The simulation of Fig. 4B beside the closed form of the biased rule (black dashed lines), "
+        "mean of {runs} runs. The closed form supposes rates that have settled; in the circuit they "
+        "take part of each presentation to do so, which shifts where it ends. Inputs "
+        "N({input_mean:g}, 1); learning rate and momentum count Euler steps of 1 ms. {negative_rates}",
+    ),
+    "4-noise": FigureText(
+        "hebbian-noisy",
+        "Noisy inputs, learning rates of order 1/t",
+        "iterations",
+        "floor",
+        "Squared distance from the fixed point W* of Eq. 5 when every neuron sees its input with its "
+        "own noise of deviation σ, mean of {runs} runs ({neurons} neurons, k = {kernel_size}, γ = "
+        "{decay:g}, one input grid active at a time, learning rate {rate:g}/(t + {delay})). Dashed: "
+        "the floor that the mean dynamics predict. Dotted: the upper bound of the noisy theorem, its "
+        "recursion iterated.",
+    ),
+}
+
+
+def draw(name: str, record: Record, folder: Path) -> list[Path]:
+    """Draw one figure from its record as ``folder/figure-name.png`` and ``.svg``; nothing is simulated."""
+    pyplot = load_pyplot()
+    text = FIGURES[name]
+    with pyplot.rc_context(STYLE):
+        figure, axes = pyplot.subplots()
+        if name == "4-noise":
+            _draw_errors(axes, record)
+        else:
+            _draw_snr(axes, record, theory=text.theory)
+        words = record["setup"] | {"negative_rates": _negative_rates(record)}
+        axes.set_title(text.title.format(**words), loc="left", fontsize=10)
+        axes.set_xlabel(text.time)
+        number = name.upper().replace("-NOISE", " (noise)")
+        _write_caption(figure, f"Figure {number}. {text.caption.format(**words)}")
+        paths = save(figure, folder / f"figure-{name}")
+        pyplot.close(figure)
+    return paths
+
+
+def _draw_snr(axes: Axes, record: Record, *, theory: str) -> None:
+    sizes, decays = record["setup"]["kernel_sizes"], record["setup"]["decays"]
+    for curve in record["curves"]:
+        style = {
+            "color": COLOURS[decays.index(curve["decay"]) % len(COLOURS)],
+            "linestyle": DASHES[sizes.index(curve["kernel_size"]) % len(DASHES)],
+        }
+        runs = _numbers(curve["negative_log_snr"])
+        axes.plot(curve["steps"], runs.mean(axis=0), lw=1.4, **style)
+        axes.fill_between(curve["steps"], runs.min(axis=0), runs.max(axis=0), color=style["color"], alpha=0.1, lw=0)
+    axes.set_ylabel(r"$-\log\,\mathrm{SNR}_w$")
+    axes.set_xlim(0, record["curves"][0]["steps"][-1])
+    _draw_theory(axes, record, theory)
+    _snr_legend(axes, sizes, decays)
+
+
+def _draw_theory(axes: Axes, record: Record, theory: str) -> None:
+    """Draw one line per decay (those of the kernel sizes nearly coincide), and name it at the right."""
+    decays, curves = record["setup"]["decays"], record["curves"]
+    ends = {d: float(np.mean([float(c["theory"][theory]) for c in curves if c["decay"] == d])) for d in decays}
+    bottom, top = axes.get_ylim()
+    height = top
+    for decay in sorted((d for d in decays if np.isfinite(ends[d])), key=lambda d: -ends[d]):
+        axes.axhline(ends[decay], color="black", ls=THEORY_DASH, lw=0.9, zorder=1)
+        height = min(ends[decay], height - 0.045 * (top - bottom))
+        colour = COLOURS[decays.index(decay) % len(COLOURS)]
+        edge = axes.get_yaxis_transform()
+        axes.text(1.01, height, f"γ = {decay:g}", color=colour, transform=edge, va="center", fontsize=7)
+
+
+def _snr_legend(axes: Axes, sizes: list[int], decays: list[float]) -> None:
+    from matplotlib.lines import Line2D
+
+    handles = [Line2D([], [], color=c, label=f"γ = {d:g}") for c, d in zip(COLOURS, decays, strict=False)]
+    handles += [Line2D([], [], color="0.35", ls=s, label=f"k = {k}") for s, k in zip(DASHES, sizes, strict=False)]
+    handles.append(Line2D([], [], color="black", ls=THEORY_DASH, lw=0.9, label="theory"))
+    axes.legend(handles=handles, ncols=3, loc="upper right", fontsize=8, handlelength=2.4, columnspacing=1.2)
+
+
+def _draw_errors(axes: Axes, record: Record) -> None:
+    for colour, curve in zip(COLOURS, record["curves"], strict=False):
+        steps = np.array(curve["steps"])[1:]
+        axes.loglog(steps, _numbers(curve["error"]).mean(axis=0)[1:], color=colour, label=f"σ = {curve['noise']:g}")
+        axes.loglog(steps, _numbers(curve["bound"])[1:], color=colour, ls=":", lw=1.2)
+        if float(curve["floor"]) > 0:
+            axes.axhline(float(curve["floor"]), color=colour, ls=THEORY_DASH, lw=0.9)
+    late = steps[steps >= steps[-1] / 20]
+    last = np.nanmean(_numbers(record["curves"][0]["error"]), axis=0)[-1]
+    axes.loglog(late, 0.4 * last * late[-1] / late, color="0.5", lw=0.8)
+    middle = late[len(late) // 2]
+    axes.text(middle, 0.3 * last * late[-1] / middle, "1/t", color="0.4", ha="right", va="top", fontsize=8)
+    axes.set_xlim(1, steps[-1])
+    axes.set_ylabel(r"$\|W - W^*\|_F^2 \;/\; \|W^*\|_F^2$")
+    for label, line in [("simulated", "-"), ("floor", THEORY_DASH), ("theorem's bound", ":")]:
+        axes.plot([], [], color="0.35", ls=line, lw=1, label=label)
+    axes.legend(loc="lower left", fontsize=8, ncols=2)
+
+
+def _negative_rates(record: Record) -> str:
+    """Say how many rates were below zero: the circuit of Eq. 8 does not forbid it."""
+    shares = [np.mean(_numbers(curve["negative_rates"])[1:]) for curve in record["curves"] if "negative_rates" in curve]
+    if not shares:
+        return ""
+    return f"Rates below zero at the end of a presentation: {min(shares):.1%} to {max(shares):.1%} by curve."
+
+
+def _numbers(values: list[Any]) -> np.ndarray:
+    """Read a record's numbers; infinities, which records spell out, leave a gap in a curve."""
+    numbers = np.array(values, dtype=float)
+    return np.where(np.isfinite(numbers), numbers, np.nan)
+
+
+def _write_caption(figure: Figure, caption: str) -> None:
+    """Set the caption under the axes, and make the page as high as both need."""
+    lines = textwrap.wrap(caption.replace(", 1)", ",\u00a01)"), width=100)
+    width, plot, under = 5.4, 3.3, 0.135 * len(lines) + 0.05
+    figure.set_size_inches(width, plot + under)
+    figure.tight_layout(rect=(0, under / (plot + under), 1, 1))
+    figure.text(0.02, 0.012, "\n".join(lines), fontsize=7, va="bottom", linespacing=1.25)

@@ -1,0 +1,319 @@
+"""A run is a folder: what was asked for, what was measured, and what is needed to go on."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from math import isinf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
+
+from sleepconv.experiments.runs.reports import check_report, is_number
+from sleepconv.experiments.runs.run import Run, checked_fields
+from sleepconv.files import parse_json, read_if_there, size_if_there, write_atomically
+
+if TYPE_CHECKING:  # PyTorch takes seconds to import, and tables need none of this
+    from torch import Tensor, nn
+
+    from sleepconv.experiments.training.checkpoints import Checkpoints
+
+RECIPE, METRICS, ENVIRONMENT, SUMMARY = "recipe.json", "metrics.jsonl", "environment.json", "summary.json"
+RESULT = ("top1", "top5", "seconds", "seconds_per_epoch")
+SETS = ("test", "validation")
+WEIGHTS, CHECKPOINT, LOCK = "model.safetensors", "checkpoint", "lock"
+WEIGHTS_BYTES = "weights_bytes"
+COUNTS = ("epochs", WEIGHTS_BYTES)
+"""What a summary need not say, since early ones did not."""
+RESTORE = "put it back, or remove the folder to train the run again"
+
+
+class RunFolder:
+    """The records of one run.
+
+    >>> import tempfile
+    >>> folder = RunFolder(tempfile.mkdtemp())
+    >>> folder.summary() is None, folder.metrics()
+    (True, [])
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    @property
+    def checkpoints(self) -> "Checkpoints":
+        """The last checkpoints, while the run is not finished."""
+        from sleepconv.experiments.training.checkpoints import Checkpoints
+
+        return Checkpoints(self.path / CHECKPOINT)
+
+    def recipe(self) -> Run:
+        """What was asked for."""
+        content = read_if_there(self.path / RECIPE)
+        if content is None:
+            raise FileNotFoundError(f"{self.path} is no run: it has no {RECIPE}")
+        try:
+            return Run.from_json(content.decode())
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{self.path / RECIPE} is not a recipe of this version: {error}") from error
+
+    def metrics(self, kind: str | None = None) -> list[dict[str, Any]]:
+        """The reports so far, all or of one kind ("epoch", "evaluation", "snr"), without a half-written last line."""
+        reports = self._reports(read_if_there(self.path / METRICS) or b"")
+        return [report for report in reports if kind in (None, report["kind"])]
+
+    def summary(self) -> dict[str, Any] | None:
+        """How it ended, or None if it has not."""
+        summary = self._json(SUMMARY)
+        numbers = [*RESULT, *(name for name in COUNTS if name in (summary or {}))]
+        if summary is not None and (missing := [name for name in numbers if not is_number(summary.get(name))]):
+            raise ValueError(f"{self.path / SUMMARY} has no number for {', '.join(missing)}")
+        if summary is not None and summary.get("set") not in SETS:
+            raise ValueError(f"{self.path / SUMMARY} does not say on what set: {' or '.join(SETS)}")
+        return summary
+
+    def environment(self) -> dict[str, Any] | None:
+        """What it was begun with; under "resumed", with what it went on each time, and after what step."""
+        environment = self._json(ENVIRONMENT)
+        resumed = [] if environment is None else environment.get("resumed", [])
+        if not isinstance(resumed, list) or not all(isinstance(start, dict) for start in resumed):
+            raise ValueError(f"{self.path / ENVIRONMENT} is damaged: what it was resumed with is no list of objects")
+        return environment
+
+    def environments(self) -> list[dict[str, Any]]:
+        """What it was computed with at each start, as far as that was recorded."""
+        begun = self.environment() or {}
+        starts = [{name: fact for name, fact in begun.items() if name != "resumed"}, *begun.get("resumed", [])]
+        return [start for start in starts if start]
+
+    def record_resumption(self, environment: dict[str, Any], step: int) -> None:
+        """Add to the environment with what, and after what step, the run goes on."""
+        known = self.environment() or {}
+        self.write_json(ENVIRONMENT, {**known, "resumed": [*known.get("resumed", []), {"step": step, **environment}]})
+
+    def check(self) -> None:
+        """Raise a ValueError or an OSError if a record is damaged, or if reports of a finished run are missing."""
+        self.recipe(), self.environment()
+        summary, reports = self.summary(), self.metrics()
+        for place, report in enumerate(reports, 1):
+            try:
+                check_report(report)
+            except ValueError as error:
+                raise ValueError(f"line {place} of {self.path / METRICS} is damaged: {error}") from error
+        evaluated = sum(report["kind"] == "evaluation" for report in reports)
+        if summary is not None and evaluated < (epochs := summary.get("epochs", 0)):
+            raise ValueError(f"{self.path / METRICS} has {evaluated} of {epochs} evaluations; {RESTORE}")
+
+    def check_weights(self) -> None:
+        """Raise a ValueError if the weights of a finished run are missing or damaged; all of them are read.
+
+        The summary says how many bytes they have; that of records copied without weights does not.
+        """
+        if (summary := self.summary()) is None:
+            return
+        file = self.path / WEIGHTS
+        size = size_if_there(file)
+        if (expected := summary.get(WEIGHTS_BYTES, size)) != size:
+            raise ValueError(f"{file} {'is missing' if size is None else f'has {size} of {expected} bytes'}; {RESTORE}")
+        if size is not None:
+            self._weights()
+
+    def weights_lost(self) -> bool:
+        """Whether `check_weights` finds the weights missing or damaged."""
+        try:
+            self.check_weights()
+        except ValueError:
+            return True
+        return False
+
+    def load_model(self) -> "nn.Module":
+        """The trained network, in evaluation mode."""
+        from sleepconv.experiments.training.checkpoints import load_compact_state
+        from sleepconv.experiments.training.network import build_network
+
+        if not (self.path / WEIGHTS).is_file():
+            raise FileNotFoundError(f"{self.path} has no {WEIGHTS}: it is not finished, or a record without weights")
+        tensors, facts = self._weights()
+        model = build_network(self.recipe(), tuple(facts["input_size"]), facts["classes"])
+        load_compact_state(model, tensors)
+        return model.eval()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder; a second process that wants it gets an error."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self.path / LOCK)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout as error:
+            raise RuntimeError(
+                f"another process is training in {self.path}; wait for it, or choose another folder"
+            ) from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def claim(self, run: Run) -> None:
+        """Write the recipe into a folder in which nothing was learned yet; refuse one that was begun with another."""
+        lost = size_if_there(self.path / RECIPE) is None
+        if self._begun():
+            self.refuse_another(self._recipe_of_checkpoint() if lost else self.recipe(), run)
+            if not lost:
+                return
+        self.write(RECIPE, run.as_json())
+
+    def refuse_another(self, recipe: Run, run: Run) -> None:
+        """Raise a ValueError that shows the difference, if there is any, to what the folder was begun with."""
+        if differences := _differences(recipe, run):
+            raise ValueError(
+                f"{self.path} was begun with another recipe: {'; '.join(differences)}. "
+                "Give the run another folder, or remove this one"
+            )
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file whole or not at all."""
+        write_atomically(self.path / name, text)
+
+    def write_json(self, name: str, content: dict[str, Any]) -> None:
+        """Write a JSON file whole or not at all."""
+        self.write(name, json.dumps(content, indent=2) + "\n")
+
+    def append(self, report: dict[str, Any]) -> None:
+        """Add a line to the metrics."""
+        with open(self.path / METRICS, "a") as file:
+            file.write(json.dumps(report, allow_nan=False) + "\n")
+
+    def copy_records(self, to: str | os.PathLike[str]) -> Path:
+        """Copy what tables and figures need, without weights, to where this run lies among others.
+
+        Returns:
+            the copy.
+        """
+        if (summary := self._result()) is None:
+            raise ValueError(f"{self.path} is not finished: only finished runs are kept")
+        copy = RunFolder(run_path(to, self.recipe()))
+        if (copy.path / SUMMARY).is_file() and copy._result() != summary:
+            raise ValueError(f"{copy.path} holds another run of the same name, scale and seed")
+        texts = {name: (self.path / name).read_text() for name in (RECIPE, METRICS, ENVIRONMENT)}
+        for name, text in texts.items():
+            copy.write(name, text)
+        copy.write_json(SUMMARY, summary)
+        return copy.path
+
+    def metrics_size(self) -> int:
+        """Bytes of metrics so far."""
+        return size_if_there(self.path / METRICS) or 0
+
+    def sync_metrics(self) -> int:
+        """Have the metrics on the disk, not only on their way to it; returns their bytes."""
+        if size := self.metrics_size():
+            with open(self.path / METRICS, "rb") as written:
+                os.fsync(written.fileno())
+        return size
+
+    def cut_metrics(self, size: int) -> None:
+        """Forget what was reported after a checkpoint; going on will report it again."""
+        content = read_if_there(self.path / METRICS) or b""
+        if (have := len(content)) < size:
+            raise ValueError(
+                f"{self.path / METRICS} has {have} bytes, but had {size} at the last checkpoint: records are lost; "
+                "remove the folder to train anew"
+            )
+        if size and not content[:size].endswith(b"\n"):
+            raise ValueError(f"{self.path / METRICS} is damaged: no line ends at byte {size}, as one did")
+        self._reports(content[:size])  # the summary will need them: better now than when all is trained
+        if have > size:
+            os.truncate(self.path / METRICS, size)
+
+    def _weights(self) -> "tuple[dict[str, Tensor], dict[str, Any]]":
+        from sleepconv.experiments.training.checkpoints import CorruptCheckpointError, read_tensors
+
+        try:
+            return read_tensors(self.path / WEIGHTS)
+        except CorruptCheckpointError as error:
+            raise CorruptCheckpointError(f"{error}; {RESTORE}") from error
+
+    def _result(self) -> dict[str, Any] | None:
+        """The summary as it is where there are no weights."""
+        summary = self.summary()
+        return summary and {name: value for name, value in summary.items() if name != WEIGHTS_BYTES}
+
+    def _begun(self) -> bool:
+        finished = size_if_there(self.path / SUMMARY) is not None
+        return finished or bool(self.metrics_size() or self.checkpoints.paths())
+
+    def _recipe_of_checkpoint(self) -> Run:
+        """What the folder was begun with, now that its recipe is lost."""
+        from sleepconv.experiments.training.checkpoints import CorruptCheckpointError, read_tensors
+
+        for path in self.checkpoints.paths():
+            with suppress(CorruptCheckpointError):
+                _, facts = read_tensors(path)
+                if "recipe" in facts:
+                    return Run(**checked_fields(facts["recipe"]))
+        raise ValueError(
+            f"{self.path} was begun, but its {RECIPE} is lost and no checkpoint tells what it was; "
+            "give the run another folder, or remove this one"
+        )
+
+    def _reports(self, content: bytes) -> list[dict[str, Any]]:
+        lines = content.splitlines(keepends=True)
+        return [self._report(line, place) for place, line in enumerate(lines, 1) if line.endswith(b"\n")]
+
+    def _report(self, line: bytes, place: int) -> dict[str, Any]:
+        report = _parsed(line, f"line {place} of {self.path / METRICS}")
+        if not isinstance(report.get("kind"), str):
+            raise ValueError(f"line {place} of {self.path / METRICS} is damaged: it has no kind")
+        return report
+
+    def _json(self, name: str) -> dict[str, Any] | None:
+        content = read_if_there(self.path / name)
+        return None if content is None else _parsed(content, str(self.path / name))
+
+
+def find_runs(*paths: str | os.PathLike[str]) -> list[RunFolder]:
+    """All runs in these folders and below them, in the order of their paths.
+
+    >>> import tempfile
+    >>> find_runs(tempfile.mkdtemp())
+    []
+    """
+    found = {recipe.parent for path in paths for recipe in Path(path).rglob(RECIPE)}
+    return [RunFolder(path) for path in sorted(found)]
+
+
+def run_path(runs: str | os.PathLike[str], run: Run) -> Path:
+    """Where a run lies among others.
+
+    >>> run = Run(name="mine", dataset="digits", connectivity="local", learning_rate=1e-3, scale=0.1, seed=2)
+    >>> run_path("runs", run).as_posix()
+    'runs/mine/scale-0.1-seed-2'
+    """
+    return Path(runs) / run.name / f"scale-{run.scale:g}-seed-{run.seed}"
+
+
+def finite(snrs: dict[str, float]) -> dict[str, float | str]:
+    """SNRs as JSON can hold them: that of weights that agree is the string "inf".
+
+    >>> finite({"conv1": float("inf")})
+    {'conv1': 'inf'}
+    """
+    return {name: "inf" if isinf(snr) else snr for name, snr in snrs.items()}
+
+
+def _parsed(text: bytes, where: str) -> dict[str, Any]:
+    try:
+        content = parse_json(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{where} is damaged: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{where} is damaged: it is no JSON object")
+    return content
+
+
+def _differences(old: Run, new: Run) -> list[str]:
+    before, now = asdict(old), asdict(new)
+    return [f"{name} was {before[name]!r}, is now {now[name]!r}" for name in now if before[name] != now[name]]

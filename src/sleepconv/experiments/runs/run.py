@@ -1,0 +1,215 @@
+"""What a run is: everything that decides its result, as one small record."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Literal, get_args
+
+from sleepconv.experiments.runs.reports import is_number
+from sleepconv.files import parse_json
+from sleepconv.names import did_you_mean
+
+"""The numbers that tables, figures and reports take from each kind of line."""
+
+
+Connectivity = Literal["convolutional", "local", "local_after_first"]
+Start = Literal["independent", "shared"]
+OptimizerName = Literal["adamw", "sgd"]
+SleepRule = Literal["instant", "hebbian", "circuit"]
+Statistics = Literal["running", "reestimated"]
+Precision = Literal["auto", "float32", "bfloat16"]
+CHOICES: dict[str, tuple[str, ...]] = {
+    "connectivity": get_args(Connectivity),
+    "start": get_args(Start),
+    "optimizer": get_args(OptimizerName),
+    "sleep_rule": get_args(SleepRule),
+    "statistics": get_args(Statistics),
+    "precision": get_args(Precision),
+}
+AT_LEAST = {"epochs": 1, "batch_size": 1, "repetitions": 1, "padding": 0, "warm_up": 0, "snr_every": 0, "seed": 0}
+FLAGS = ("tuning", "restart_each_epoch", "share_gradients", "share_moments")
+MAY_BE_ZERO = ("weight_decay", "momentum", "slow_momentum")
+BELOW_ONE = ("momentum", "slow_momentum")
+MOST = 2**32 - 1
+DROP = 4.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run, complete: the same `Run` gives the same bits on the same machine.
+
+    The defaults are the paper's protocol for small images (appendix, Experimental details): AdamW, batch 512, 200
+    epochs, learning rate divided by 4 at 1/2 and 3/4 of them.
+
+    Attributes:
+        name: of the recipe it comes from.
+        dataset: as `sleepconv.experiments.data.load_task` knows it.
+        network: a name in `sleepconv.experiments.training.NETWORKS`.
+        connectivity: convolutional, local, or local after a convolutional first layer.
+        start: local neurons start with weights of their own, "independent" as the paper's, or with "shared" ones, those
+            of a convolution.
+        learning_rate: of the optimizer, at the start. For SGD and a network that sleeps, that of a convolution with one
+            filter per grid, as in `sleepconv.optim.scaled_groups`.
+        weight_decay: of the optimizer.
+        optimizer: adamw, the paper's, or sgd.
+        momentum: of SGD, or AdamW's β₁.
+        warm_up: optimizer steps over which the learning rate rises linearly at the start.
+        rest_learning_rate: of the parameters that are not per neuron (BatchNorm, classifier), if it is another one.
+        padding: the greatest translation of training images, in pixels.
+        repetitions: translated copies of each image within a batch.
+        sleep_every: optimizer steps from sleep to sleep, or None for a network that never sleeps.
+        sleep_rule: instant, hebbian or circuit.
+        sleep_options: what else the rule takes.
+        restart_each_epoch: sleep after the first step of each epoch and count from there, as the paper's published runs
+            do, instead of counting over the whole run.
+        share_gradients: average gradients within grids before each step; see `sleepconv.optim.share_gradients`.
+        share_moments: average the optimizer's moments within grids in each sleep.
+        slow_momentum: β of `sleepconv.optim.SlowMomentum`; 0 for none.
+        statistics: evaluate with BatchNorm's "running" averages, or with statistics that are "reestimated" on training
+            images right before.
+        epochs: at scale 1.
+        scale: the fraction of the epochs that is run; the drops of the learning rate move along.
+        batch_size: images in a batch over all processes, copies counted.
+        tuning: train on the training part and evaluate on the validation part of the training set.
+        snr_every: optimizer steps between measurements of each layer's SNR; 0 for twice an epoch.
+        precision: of the responses; "auto" is bfloat16 where the device gains from it.
+        seed: of everything random.
+
+    >>> run = Run(name="mine", dataset="cifar10", connectivity="local", learning_rate=1e-3, scale=0.1)
+    >>> run.scaled_epochs, [run.learning_rate_in(epoch) for epoch in (9, 10, 15)]
+    (20, [0.001, 0.00025, 6.25e-05])
+    """
+
+    name: str
+    dataset: str
+    connectivity: Connectivity
+    learning_rate: float
+    weight_decay: float = 1e-2
+    network: str = "resnet20"
+    start: Start = "independent"
+    optimizer: OptimizerName = "adamw"
+    momentum: float = 0.9
+    warm_up: int = 0
+    rest_learning_rate: float | None = None
+    padding: int = 4
+    repetitions: int = 1
+    sleep_every: int | None = None
+    sleep_rule: SleepRule = "instant"
+    sleep_options: Mapping[str, Any] = field(default_factory=dict)
+    restart_each_epoch: bool = False
+    share_gradients: bool = False
+    share_moments: bool = False
+    slow_momentum: float = 0.0
+    statistics: Statistics = "running"
+    epochs: int = 200
+    scale: float = 1.0
+    batch_size: int = 512
+    tuning: bool = False
+    snr_every: int = 0
+    precision: Precision = "auto"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be run."""
+        for name in ("name", "dataset", "network"):
+            if not isinstance(text := getattr(self, name), str) or not text:
+                raise TypeError(f"{name} is a word, not {text!r}")
+        if "/" in self.name or "\\" in self.name or self.name.startswith("."):
+            raise ValueError(f"name={self.name!r} cannot be that of a folder: give one without / that begins otherwise")
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} is one of {', '.join(choices)}, not {getattr(self, name)!r}")
+        self._check_numbers()
+        for name in FLAGS:
+            if not isinstance(flag := getattr(self, name), bool):
+                raise TypeError(f"`{name}` must be true or false, got {flag!r}")
+        if not isinstance(self.sleep_options, Mapping):
+            raise TypeError(f'sleep_options is an object, like {{"decay": 0.01}}, not {self.sleep_options!r}')
+        self._check_connectivity()
+        self._check_sleep()
+
+    def _check_connectivity(self) -> None:
+        if self.connectivity != "convolutional":
+            return
+        if self.sleep_every is not None:
+            raise ValueError("a convolutional network shares already: sleep_every needs a local connectivity")
+        if self.rest_learning_rate is not None:
+            raise ValueError("`rest_learning_rate` needs a local connectivity: a convolution shares all its parameters")
+        if self.start != "independent":
+            raise ValueError(f"`start`={self.start!r} needs a local connectivity: a convolution always shares")
+
+    def _check_sleep(self) -> None:
+        for name in ("restart_each_epoch", "share_gradients", "share_moments", "slow_momentum"):
+            if getattr(self, name) and self.sleep_every is None:
+                raise ValueError(f"`{name}` needs a network that sleeps; set `sleep_every`")
+        if self.share_gradients and self.sleep_every != 1:
+            raise ValueError(f"`share_gradients` needs sleep_every=1, got {self.sleep_every}")
+
+    def _check_numbers(self) -> None:
+        for name, least in AT_LEAST.items():
+            _check_whole(name, getattr(self, name), least)
+        if self.sleep_every is not None:
+            _check_whole("sleep_every", self.sleep_every, 1)
+        for name in ("learning_rate", "weight_decay", "rest_learning_rate", "momentum", "slow_momentum", "scale"):
+            value = getattr(self, name)
+            if value is None and name == "rest_learning_rate":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise TypeError(f"`{name}` must be a number, got {value!r}")
+            if not is_number(value) or value < 0 or (value == 0 and name not in MAY_BE_ZERO):
+                bound = "at least 0" if name in MAY_BE_ZERO else "above 0"
+                raise ValueError(f"`{name}` must be finite and {bound}, got {value}")
+            if name in BELOW_ONE and value >= 1:
+                raise ValueError(f"`{name}` must be below 1, got {value}")
+
+    @property
+    def scaled_epochs(self) -> int:
+        """How many epochs are run at this scale, at least one."""
+        return max(1, round(self.epochs * self.scale))
+
+    def learning_rate_in(self, epoch: int) -> float:
+        """The learning rate of an epoch (counted from 0), divided by 4 at 1/2 and again at 3/4; without the warm-up."""
+        drops = sum(epoch >= int(self.scaled_epochs * part) > 0 for part in (0.5, 0.75))
+        return self.learning_rate / DROP**drops
+
+    def as_json(self) -> str:
+        """Complete, and in the order of the fields."""
+        return json.dumps(asdict(self), indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> "Run":
+        """What `as_json` wrote.
+
+        >>> run = Run(name="mine", dataset="digits", connectivity="convolutional", learning_rate=1e-2)
+        >>> Run.from_json(run.as_json()) == run
+        True
+        """
+        values = parse_json(text)
+        if not isinstance(values, dict):
+            raise ValueError(f"a run is a JSON object, not {type(values).__name__}")
+        return cls(**checked_fields(values))
+
+    def changed(self, **changes: Any) -> "Run":
+        """A variant of this run.
+
+        >>> Run(name="a", dataset="digits", connectivity="local", learning_rate=1e-3).changed(seed=3).seed
+        3
+        """
+        return replace(self, **checked_fields(changes))
+
+
+def checked_fields(values: dict[str, Any]) -> dict[str, Any]:
+    """These values if a run has fields of such names; otherwise an error that suggests the nearest."""
+    known = [f.name for f in fields(Run)]
+    for name in values:
+        if name not in known:
+            hint = did_you_mean(name, known) or f"; it has {', '.join(known)}"
+            raise ValueError(f"a run has no field {name!r}{hint}")
+    return values
+
+
+def _check_whole(name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} is a whole number, not {value!r}")
+    if not least <= value <= MOST:
+        raise ValueError(f"{name} is {least} or more and below 2**32, not {value}")

@@ -1,0 +1,110 @@
+"""From a run to its network."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from sleepconv.experiments.runs.run import Run
+from sleepconv.models import resnet8, resnet18, resnet20, three_layers
+from sleepconv.names import did_you_mean
+from sleepconv.nn import to_locally_connected
+from sleepconv.optim import scaled_groups
+from sleepconv.sleep import Circuit, Hebbian, Instant, Rule, Sleep
+from sleepconv.sleep.layers import sleeping_layers, unwrapped
+
+NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {
+    "resnet8": lambda channels, classes: _for_colour(channels, resnet8(classes)),
+    "resnet20": lambda channels, classes: _for_colour(channels, resnet20(classes)),
+    "resnet18": lambda channels, classes: _for_colour(channels, resnet18(classes)),
+    "resnet18_3x3": lambda channels, classes: _for_colour(channels, resnet18(classes, stem="3x3")),
+    "three_layers": lambda channels, classes: three_layers(classes, in_channels=channels),
+}
+KEPT_CONVOLUTIONS = {"local": 0, "local_after_first": 1}
+RULES: dict[str, Callable[..., Rule]] = {"instant": Instant, "hebbian": Hebbian, "circuit": Circuit}
+
+
+def build_network(run: Run, input_size: tuple[int, int, int], num_classes: int) -> nn.Module:
+    """The network of a run as it is before training; its weights depend on the run's seed alone.
+
+    >>> run = Run(name="mine", dataset="cifar10", connectivity="convolutional", learning_rate=1e-2)
+    >>> type(build_network(run, (3, 32, 32), 10)).__name__
+    'ResNetCIFAR'
+    """
+    if run.network not in NETWORKS:
+        hint = did_you_mean(run.network, NETWORKS) or f"; there are {', '.join(NETWORKS)}"
+        raise ValueError(f"there is no network {run.network!r}{hint}")
+    with torch.random.fork_rng():
+        torch.manual_seed(run.seed)
+        model = NETWORKS[run.network](input_size[0], num_classes)
+        if run.connectivity == "convolutional":
+            return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        kept = KEPT_CONVOLUTIONS[run.connectivity]
+        shared = run.start == "shared"
+        return to_locally_connected(
+            model, torch.zeros(1, *input_size), keep_first=kept, copy_weights=shared, inplace=True
+        )
+
+
+def build_sleep(run: Run, model: nn.Module) -> Sleep | None:
+    """The sleep of a run, or None if its network never sleeps.
+
+    >>> run = Run(name="mine", dataset="cifar10", connectivity="local", learning_rate=1e-3)
+    >>> build_sleep(run, nn.Identity()) is None
+    True
+    """
+    if run.sleep_every is None:
+        return None
+    return Sleep(
+        model,
+        every=run.sleep_every,
+        rule=build_rule(run.sleep_rule, run.sleep_options),
+        restart_each_epoch=run.restart_each_epoch,
+    )
+
+
+def build_optimizer(run: Run, model: nn.Module, sleep: Sleep | None, *, fused: bool) -> Optimizer:
+    """Make the optimizer of a run; each group's rate at the start of training is kept as its ``initial_lr``.
+
+    >>> run = Run(name="mine", dataset="cifar10", connectivity="local", optimizer="sgd", learning_rate=0.1)
+    >>> model = to_locally_connected(nn.Conv2d(1, 1, 3), torch.zeros(1, 1, 8, 8))
+    >>> build_optimizer(run, model, Sleep(model, every=1), fused=False).param_groups[0]["lr"]
+    0.4
+    """
+    rates: dict[str, Any] = {"lr": run.learning_rate, "weight_decay": run.weight_decay}
+    groups: Any = model.parameters()
+    if run.optimizer == "sgd" and sleep is not None:
+        groups = scaled_groups(sleep, rest_lr=run.rest_learning_rate, **rates)
+    elif run.rest_learning_rate is not None:
+        layers: dict[str, Any] = sleeping_layers(unwrapped(model))
+        neurons = {id(layer.weight): layer.weight for layer in layers.values()}
+        rest = [parameter for parameter in model.parameters() if id(parameter) not in neurons]
+        groups = [{"params": list(neurons.values())}, {"params": rest, "lr": run.rest_learning_rate}]
+    rates["fused"] = fused
+    if run.optimizer == "sgd":
+        optimizer: Optimizer = torch.optim.SGD(groups, momentum=run.momentum, **rates)
+    else:
+        optimizer = torch.optim.AdamW(groups, betas=(run.momentum, 0.999), **rates)
+    for group in optimizer.param_groups:
+        group["initial_lr"] = group["lr"]
+    return optimizer
+
+
+def build_rule(name: str, options: Mapping[str, Any]) -> Rule:
+    """Make the rule of this name with these options; a ValueError says which of them do not fit.
+
+    >>> build_rule("hebbian", {"decay": 0.01}).decay
+    0.01
+    """
+    try:
+        return RULES[name](**options)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"sleep_options={dict(options)} do not fit the rule {name!r}: {error}") from error
+
+
+def _for_colour(channels: int, model: nn.Module) -> nn.Module:
+    if channels != 3:
+        raise ValueError(f"this network takes images with 3 channels, the dataset's have {channels}")
+    return model

@@ -1,0 +1,162 @@
+"""Ctrl-C and the request to terminate, held back until a run can stop cleanly."""
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from sleepconv.experiments.runs.reports import log_noise
+
+NOISE = "−log SNR"
+Listener = Callable[[dict[str, Any]], None]
+
+
+class Progress:
+    """Shows the reports of one run; it is called with each."""
+
+    def __init__(self, title: str, *, steps: int, epochs: int, quiet: bool = False) -> None:
+        self.title, self.epochs, self.quiet = title, epochs, quiet
+        live = sys.stderr.isatty() and not quiet
+        self.bar = tqdm(total=steps, desc=title, unit="step", disable=not live, dynamic_ncols=True, smoothing=0.02)
+        self._shown: dict[str, str] = {}
+
+    def start(self, step: int) -> None:
+        """Begin, or go on, after so many steps."""
+        self.bar.update(step - self.bar.n)
+
+    def step(self, loss: float) -> None:
+        """One more step was taken."""
+        self._show("loss", f"{loss:.3f}", refresh=False)
+        self.bar.update()
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        if not self.quiet:
+            tqdm.write(f"{self.title}: {text}", file=sys.stderr)
+
+    def __call__(self, report: dict[str, Any]) -> None:
+        """Show a report."""
+        if report["kind"] == "snr" and report["when"] == "awake":
+            self._show(NOISE, f"{log_noise(report['layers']):.1f}")
+        elif report["kind"] == "evaluation":
+            self._show("accuracy", f"{report['top1']:.1f} %")
+            if self.bar.disable:
+                self.say(self._line(report))
+        elif report["kind"] == "epoch":
+            self._training = report
+
+    def close(self) -> None:
+        """The end of the bar."""
+        self.bar.close()
+
+    def _line(self, report: dict[str, Any]) -> str:
+        trained = self._training
+        seconds = trained["seconds"] + report["seconds"]
+        return (
+            f"epoch {report['epoch']}/{self.epochs}  loss {trained['loss']:.3f}  train {trained['top1']:.1f} %  "
+            f"top-1 {report['top1']:.1f} %  top-5 {report['top5']:.1f} %  {seconds:.0f} s"
+            + (f"  {NOISE} {self._shown[NOISE]}" if NOISE in self._shown else "")
+        )
+
+    def _show(self, name: str, value: str, *, refresh: bool = True) -> None:
+        self._shown[name] = value
+        self.bar.set_postfix(self._shown, refresh=refresh)
+
+
+def tensorboard(folder: Path) -> Listener:
+    """A listener that writes every report for TensorBoard into ``folder``."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise ImportError("TensorBoard is not installed: pip install 'sleepconv[tensorboard]'") from error
+    opened: list[Any] = []  # with the first report: a run that is finished or refused writes nothing
+
+    def listen(report: dict[str, Any]) -> None:
+        if not opened:
+            opened.append(SummaryWriter(str(folder), purge_step=report["step"]))
+        writer = opened[0]
+        if report["kind"] == "snr":
+            writer.add_scalar(f"minus log SNR {report['when']}", log_noise(report["layers"]), report["step"])
+        else:
+            for name in ("loss", "top1", "top5", "learning_rate"):
+                if name in report:
+                    writer.add_scalar(f"{name}/{report['kind']}", report[name], report["step"])
+        writer.flush()
+
+    return listen
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class TrainingInterrupted(KeyboardInterrupt):
+    """The run stopped where it was asked to, and goes on when it is started again.
+
+    >>> TrainingInterrupted("stopped after step 12", exit_code=143).exit_code
+    143
+    """
+
+    def __init__(self, text: str, exit_code: int = 130) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code
+
+
+@contextmanager
+def terminated_like_interrupted(text: str) -> Iterator[None]:
+    """A request to terminate is heard as Ctrl-C is, so that nothing stays behind; on the main thread only.
+
+    >>> with terminated_like_interrupted("stopped"):
+    ...     pass
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, _: Any) -> None:
+        raise TrainingInterrupted(text, 128 + number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+class Interrupts:
+    """Remembers the first signal; the second takes effect at once.
+
+    >>> with Interrupts() as interrupts:
+    ...     interrupts.caught is None
+    True
+    """
+
+    def __init__(self) -> None:
+        self.caught: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "Interrupts":
+        if threading.current_thread() is threading.main_thread():
+            # Ctrl-C that is ignored, as under nohup or in the background of a script, is to stay so.
+            ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+            heard = [signal.SIGTERM] if ignored else SIGNALS
+            self._before = {number: signal.signal(number, self._catch) for number in heard}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    @property
+    def exit_code(self) -> int:
+        """What a shell expects of a program that a signal stopped."""
+        return 128 + (self.caught or signal.SIGINT)
+
+    def _catch(self, number: int, _: Any) -> None:
+        if self.caught is not None:
+            raise KeyboardInterrupt
+        self.caught = number

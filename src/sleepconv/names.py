@@ -1,0 +1,21 @@
+"""Names that were mistyped."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Suggest the known name that is most like this one, whatever its case and dashes; "" if nothing is near.
+
+    >>> did_you_mean("CIFAR10-local", ["cifar10_local", "cifar100_local"])
+    "; did you mean 'cifar10_local'?"
+    >>> did_you_mean("zzz", ["cifar10_local"])
+    ''
+    """
+    plain = {_plain(each): each for each in known}
+    near = get_close_matches(_plain(name), plain, n=1)
+    return f"; did you mean {plain[near[0]]!r}?" if near else ""
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "_")

@@ -1,5 +1,0 @@
-"""Runs as one HTML page that needs nothing else."""
-
-from sleepconv.report.page import write_report
-
-__all__ = ["write_report"]

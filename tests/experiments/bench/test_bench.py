@@ -1,0 +1,59 @@
+"""The benchmark measures what it says, on small shapes."""
+
+import torch
+from torch import nn
+
+from sleepconv.experiments.bench import measure, peers
+from sleepconv.experiments.bench import speeds as report
+from sleepconv.models import resnet20
+from sleepconv.nn import to_locally_connected
+
+
+def test_unfold_and_einsum_compute_what_the_layer_computes():
+    layer = peers.layer_of_shape((3, 4, 3, 2, 7))
+    x = torch.randn(2, 3, 7, 7)
+    torch.testing.assert_close(peers.UnfoldEinsum2d(layer)(x), layer(x))
+
+
+def test_the_unfolding_network_computes_what_ours_computes():
+    local = to_locally_connected(nn.Sequential(nn.Conv2d(3, 4, 3, padding=1, bias=False)), torch.zeros(1, 3, 6, 6))
+    x = torch.randn(2, 3, 6, 6)
+    torch.testing.assert_close(peers.unfold_network(local)(x), local(x))
+
+
+def test_a_race_times_every_contender():
+    seconds = measure.race({"a": lambda: None, "b": lambda: torch.randn(100)}, rounds=2)
+    assert seconds.keys() == {"a", "b"}
+    assert all(0 < value < 1 for value in seconds.values())
+
+
+def test_a_layers_memory_grows_with_its_batch():
+    small, large = (measure.layer_memory((16, 16, 3, 1, 16), batch) for batch in (16, 512))
+    assert large > small + 3 * 4 * 16 * 16**2 * 496 / 1e9
+
+
+def test_resnet20_has_the_shapes_that_are_measured():
+    convolutions = [m for m in resnet20().modules() if isinstance(m, nn.Conv2d)]
+    shapes = {(c.in_channels, c.out_channels, c.kernel_size[0], c.stride[0]) for c in convolutions}
+    assert shapes == {shape[:4] for shape in report.SHAPES}
+
+
+def test_the_page_shows_a_missing_peer_as_a_dash():
+    seconds = {"sleepconv": 1.0, "convolution": 2.0, "unfold + einsum": 4.0}
+    record = {
+        "machine": {"processor": "p", "threads": 2, "torch": "t", "kernel": "k"},
+        "matrix_product_gflops": 100.0,
+        "layers": [{"shape": (3, 16, 3, 1, 32), "batch": 32, "seconds": seconds, "gflop": 10.0}],
+        "steps": [{"batch": 32, "seconds": seconds}],
+        "memory": [{"batch": 32, "gigabytes": seconds}],
+        "training": {
+            "epoch ÷ convolution": 1.1,
+            "loop ÷ bare step": 1.02,
+            "checkpoint ÷ epoch": 0.01,
+            "seconds to go on": 2.0,
+        },
+        "growth": [{"what": "batch", "value": 64, "milliseconds": 1.0, "megabytes": 2.0}],
+    }
+    page = report.as_markdown(record)
+    assert "| 3→16, 3×3, stride 1, 32×32 | 32 | 1000.00 | 0.50 | 0.25 | – | 10% |" in page
+    assert "| time | 32 | 1.00 s | 0.50 | 0.25 |" in page

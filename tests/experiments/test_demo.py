@@ -1,0 +1,102 @@
+"""The demo's claim, with one network of each kind and fewer epochs."""
+
+import json
+import multiprocessing
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sleepconv import cli
+from sleepconv.experiments.runs import find_runs
+from sleepconv.experiments.shift_demo import NETWORKS, demo_run, run_demo
+from sleepconv.experiments.training import TrainingInterrupted
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    return tmp_path_factory.mktemp("demo")
+
+
+@pytest.fixture(scope="module")
+def accuracy(out):
+    with pytest.MonkeyPatch.context() as patch:
+        printed: list[str] = []
+        patch.setattr("builtins.print", lambda *texts, file=None: printed.extend(texts if file is None else []))
+        assert cli.main(["demo", "--out", str(out), "--seeds", "1", "--scale", "0.33", "--json"]) == 0
+    return json.loads(printed[0])
+
+
+def mean(columns, accuracy):
+    return sum(accuracy[str(column)] for column in columns) / len(columns)
+
+
+def test_every_network_recognises_digits_where_it_has_seen_them(accuracy):
+    for network in NETWORKS:
+        assert mean(range(5), accuracy[network]) > 80
+
+
+def test_a_convolution_recognises_them_everywhere(accuracy):
+    assert min(accuracy["convolutional"].values()) > 80
+
+
+def test_a_local_network_knows_nothing_on_the_right(accuracy):
+    assert max(accuracy["local"][str(column)] for column in range(8, 17)) < 30
+
+
+def test_with_sleep_it_recognises_digits_twelve_pixels_from_where_it_has_seen_one_and_not_between(accuracy):
+    assert mean(range(12, 17), accuracy["local with sleep"]) > 80
+    assert mean(range(6, 11), accuracy["local with sleep"]) < 40
+
+
+def test_it_writes_maps_a_report_and_runs_and_nothing_half_done(accuracy, out):
+    assert {path.name for path in out.iterdir()} == {"accuracy-maps.png", "accuracy-maps.svg", "report.html", "runs"}
+    assert "Digits where no digit was ever seen" in (out / "report.html").read_text(encoding="utf-8")
+    assert len(find_runs(out)) == len(NETWORKS)
+
+
+def test_the_three_networks_differ_only_in_connectivity_and_sleep():
+    runs = [demo_run(network).changed(name="same", connectivity="local", sleep_every=None) for network in NETWORKS]
+    assert runs[0] == runs[1] == runs[2]
+
+
+def test_no_seeds_are_refused(tmp_path, capsys):
+    assert cli.main(["demo", "--out", str(tmp_path), "--seeds", "0"]) == 1
+    assert "seeds is the number of networks of each kind" in capsys.readouterr().err
+
+
+def test_a_terminated_demo_leaves_nothing_and_says_143(tmp_path):
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(TrainingInterrupted) as stopped:
+        run_demo(tmp_path, seeds=1, scale=0.01, say=lambda _: signal.raise_signal(signal.SIGTERM))
+    assert stopped.value.exit_code == 143
+    assert list(tmp_path.iterdir()) == []
+    assert multiprocessing.active_children() == []
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds processes in /proc")
+def test_a_killed_demo_takes_its_workers_with_it(tmp_path):
+    demo = subprocess.Popen(
+        [sys.executable, "-m", "sleepconv", "demo", "--out", str(tmp_path)], stderr=subprocess.DEVNULL
+    )
+    while not list(tmp_path.rglob("metrics.jsonl")):
+        assert demo.poll() is None
+        time.sleep(0.1)
+    workers = [int(child) for child in Path(f"/proc/{demo.pid}/task/{demo.pid}/children").read_text().split()]
+    assert workers
+    demo.kill()
+    demo.wait()
+    deadline = time.monotonic() + 60
+    while any(_is_alive(worker) for worker in workers):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def _is_alive(process: int) -> bool:
+    """Neither gone nor a zombie that nobody has buried."""
+    status = Path(f"/proc/{process}/stat")
+    return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
