@@ -10,16 +10,14 @@ import torch
 
 import sleepconv
 from sleepconv.brain import (
-    Preparation,
     Recording,
     activations,
+    ceiling,
     predictivity,
     principal_axes,
     read_dataset,
 )
-from sleepconv.brain import (
-    predictivity as ceiling,
-)
+from sleepconv.experiments.brain import Preparation
 from sleepconv.experiments.data import Statistics
 
 prepare = Preparation((3, 16, 16), Statistics((127.5,) * 3, (60.0,) * 3))

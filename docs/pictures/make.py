@@ -16,11 +16,9 @@ from torch import nn
 from sleepconv.brain import (
     Recording,
     activations,
+    ceiling,
     predictivity,
     principal_axes,
-)
-from sleepconv.brain import (
-    predictivity as ceiling,
 )
 from sleepconv.experiments.data import Statistics, Translate, digits
 from sleepconv.experiments.figures.drawing import COLOURS, STYLE, load_pyplot

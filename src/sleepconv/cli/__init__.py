@@ -6,8 +6,7 @@ import select
 import sys
 from collections.abc import Sequence
 
-from sleepconv.cli import bench, brain, data, demo, train
-from sleepconv.cli import results as records
+from sleepconv.cli import bench, brain, data, demo, results, train
 from sleepconv.cli.verbs import Parser
 
 CLOSED_PIPE = 128 + 13
@@ -71,14 +70,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.set_defaults(debug=False)
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     demo.add_demo(verbs)
-    records.add_list(verbs)
+    results.add_list(verbs)
     train.add_train(verbs)
     train.add_sweep(verbs)
-    records.add_runs(verbs)
-    records.add_keep(verbs)
-    records.add_table(verbs)
-    records.add_figure(verbs)
-    records.add_report(verbs)
+    results.add_runs(verbs)
+    results.add_keep(verbs)
+    results.add_table(verbs)
+    results.add_figure(verbs)
+    results.add_report(verbs)
     brain.add_brain(verbs)
     data.add_data(verbs)
     bench.add_bench(verbs)

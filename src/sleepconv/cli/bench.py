@@ -17,6 +17,6 @@ def add_bench(verbs: Verbs) -> None:
 
 
 def _bench(options: argparse.Namespace) -> int:
-    from sleepconv.experiments.bench import speeds as report
+    from sleepconv.experiments.bench import speeds
 
-    return report.run(json_path=options.json, markdown_path=options.markdown, quick=options.quick)
+    return speeds.run(json_path=options.json, markdown_path=options.markdown, quick=options.quick)

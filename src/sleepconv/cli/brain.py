@@ -57,11 +57,11 @@ def _add_table(actions: Verbs) -> None:
 
 
 def _score(options: argparse.Namespace) -> int:
-    from sleepconv.experiments.brain import scoreboard as report
+    from sleepconv.experiments.brain import scoreboard
     from sleepconv.experiments.brain.candidates import without_weights
     from sleepconv.experiments.brain.scoring import read_all
 
-    report.score_runs(
+    scoreboard.score_runs(
         options.runs,
         options.data,
         options.out,
@@ -71,22 +71,22 @@ def _score(options: argparse.Namespace) -> int:
         data_dir=options.data_dir,
     )
     records = read_all([options.out])
-    report.write(records, options.out)
+    scoreboard.write(records, options.out)
     for path in without_weights(options.runs):
         print(f"sleepconv: {path} left out: it is not finished, or has no weights", file=sys.stderr)
-    print(report.as_json(records) if options.json else report.as_text(records))
+    print(scoreboard.as_json(records) if options.json else scoreboard.as_text(records))
     return 0
 
 
 def _table(options: argparse.Namespace) -> int:
-    from sleepconv.experiments.brain import scoreboard as report
+    from sleepconv.experiments.brain import scoreboard
     from sleepconv.experiments.brain.scoring import read_all
 
     records = read_all(options.records)
     if options.out:
-        report.write(records, options.out)
-    shown = report.as_markdown if options.format == "markdown" else report.as_text
-    print(report.as_json(records) if options.json else shown(records))
+        scoreboard.write(records, options.out)
+    shown = scoreboard.as_markdown if options.format == "markdown" else scoreboard.as_text
+    print(scoreboard.as_json(records) if options.json else shown(records))
     return 0
 
 

@@ -71,8 +71,8 @@ def _data_shard(options: argparse.Namespace) -> int:
 
 
 def _data_bench(options: argparse.Namespace) -> int:
-    from sleepconv.experiments.data import loading_speed as bench
+    from sleepconv.experiments.data import loading_speed
 
-    result = bench.run(options.data_dir)
-    print(json.dumps(result) if options.json else bench.as_text(result))
+    result = loading_speed.run(options.data_dir)
+    print(json.dumps(result) if options.json else loading_speed.as_text(result))
     return 0

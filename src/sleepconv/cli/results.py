@@ -43,11 +43,10 @@ def _figure(options: argparse.Namespace) -> int:
     if options.name == "learning":
         return _learning_figure(options)
     from sleepconv.experiments.figures import convergence_figures
-    from sleepconv.experiments.figures import convergence_figures as records
 
     folder = Path(options.out)
     simulation = convergence_figures.FIGURES[options.name].record
-    record = records.load_or_simulate(simulation, folder, seed=options.seed or 0)
+    record = convergence_figures.load_or_simulate(simulation, folder, seed=options.seed or 0)
     for path in convergence_figures.draw(options.name, record, folder):
         print(path)
     return 0
@@ -122,11 +121,11 @@ def add_runs(verbs: Verbs) -> None:
 
 
 def _runs(options: argparse.Namespace) -> int:
-    from sleepconv.experiments.runs import overview as runs
+    from sleepconv.experiments.runs import overview
     from sleepconv.experiments.runs.records import DEFAULT_RUNS
 
-    entries = runs.overview(_whole_runs(_existing(options.runs) or DEFAULT_RUNS))
-    sheet = runs.as_sheet(entries, brief=options.brief)
+    entries = overview.overview(_whole_runs(_existing(options.runs) or DEFAULT_RUNS))
+    sheet = overview.as_sheet(entries, brief=options.brief)
     print(json.dumps(entries) if options.json else getattr(sheet, options.format)())
     return 0
 

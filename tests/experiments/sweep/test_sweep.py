@@ -124,7 +124,7 @@ SWEEP = """
 import sys
 from pathlib import Path
 from sleepconv.experiments.sweep import Job, Orders, Processes, sweep
-from sleepconv.experiments.training import Run
+from sleepconv.experiments.runs import Run
 
 sweep([Job(Run.from_json(sys.argv[1]), Path(sys.argv[2]))], Processes(1, Orders(threads=1)), print)
 """

@@ -21,7 +21,8 @@ KILLS = 50
 NURSERY = """
 import os, signal, sys
 import sklearn.datasets, torch._dynamo  # what a training would import while it runs
-from sleepconv.experiments.training import Run, checkpoints, train
+from sleepconv.experiments.runs import Run
+from sleepconv.experiments.training import checkpoints, train
 
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 

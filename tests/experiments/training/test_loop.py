@@ -221,7 +221,7 @@ def test_an_snr_or_an_evaluation_that_is_no_number_is_a_divergence_too(tmp_path:
 def test_the_second_process_on_a_folder_is_refused(tmp_path: Path, small: Run):
     with RunFolder(tmp_path).locked():
         code = (
-            "import sys; from sleepconv.experiments.training import Run, train\n"
+            "import sys; from sleepconv.experiments import Run, train\n"
             f"train(Run.from_json(open({str(tmp_path / 'small.json')!r}).read()), {str(tmp_path)!r}, quiet=True)"
         )
         (tmp_path / "small.json").write_text(small.as_json())

@@ -15,7 +15,7 @@ RUN = Run("small", "digits", "local", 3e-3, network="three_layers", sleep_every=
 TRAIN = """
 import dataclasses, sys, torch, torch.distributed
 from sleepconv.experiments.data import TensorSource, load_task
-from sleepconv.experiments.training import Run, train
+from sleepconv.experiments import Run, train
 
 class Double(TensorSource):
     def batch(self, positions, chance):

@@ -57,10 +57,6 @@ def _stop_with_the_sweep() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 class WorkerDiedError(RuntimeError):
     """A worker ended without saying why; its run goes on from the last checkpoint when it is started again."""
 
@@ -108,3 +104,7 @@ def available_cores() -> int:
 def absolute(path: str | os.PathLike[str] | None) -> str | None:
     """A path that means the same in every process; None stays None."""
     return None if path is None else str(Path(path).expanduser().resolve())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
