@@ -14,7 +14,8 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from sleepconv.files import mapped_array, write_atomically
+from sleepconv.files import write_atomically
+from sleepconv.mapped import mapped_array
 from sleepconv.names import did_you_mean
 
 ENDS_A_STEP = ("torch.nn.modules.activation", "torch.nn.modules.pooling")

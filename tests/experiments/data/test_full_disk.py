@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sleepconv.experiments.data import tiny_imagenet
-from sleepconv.files import mapped_array, save_array
+from sleepconv.mapped import mapped_array, save_array
 
 ON_A_SMALL_DISK = """
 mount -t tmpfs -o size=64k tmpfs "$1" || exit 77
@@ -15,7 +15,7 @@ mount -t tmpfs -o size=64k tmpfs "$1" || exit 77
 import sys
 from pathlib import Path
 import numpy as np
-from sleepconv.files import mapped_array
+from sleepconv.mapped import mapped_array
 folder = Path(sys.argv[1])
 try:
     mapped_array(folder / "large.npy", np.uint8, (1 << 20,))[:] = 1

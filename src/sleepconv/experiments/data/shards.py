@@ -16,7 +16,7 @@ from sleepconv.experiments.data.encoded import EncodedImages
 from sleepconv.experiments.data.imagenet import imagenet_folders
 from sleepconv.experiments.data.images import check_labels
 from sleepconv.experiments.data.description import StrPath, replaced_when_done
-from sleepconv.files import save_array
+from sleepconv.mapped import save_array
 from sleepconv.experiments.data.images import random_stream
 
 IMAGE_SUFFIXES = ("jpg", "jpeg", "png")

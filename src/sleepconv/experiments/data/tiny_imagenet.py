@@ -12,7 +12,7 @@ from sleepconv.experiments.data.description import Dataset, Download, read_lines
 from sleepconv.experiments.data.images import Images
 from sleepconv.experiments.data.encoded import Decoders, OnCorrupt, decode
 from sleepconv.experiments.data.description import StrPath, cache_directory, data_directory, replaced_when_done
-from sleepconv.files import mapped_array, save_array
+from sleepconv.mapped import mapped_array, save_array
 
 SIZE = 64
 TINY_IMAGENET = Dataset(
