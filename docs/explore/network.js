@@ -1,6 +1,6 @@
 /**
- * The network of `sleepconv demo`, small enough for a browser: three 3×3 layers of strides 1, 2 and 2, pooled over the
- * visual field, then a linear classifier.
+ * The network of `sleepconv demo`, made small enough for a browser: three 3×3 layers of strides 1, 2 and 2 with 8, 16
+ * and 32 channels, the strongest answer of each channel, then a linear classifier. It has no batch normalisation.
  *
  * Activations lie as rows × columns × channels inside a border of zeros. Layers have no bias, so where the digit is not
  * there is nothing, and only neurons whose window reaches the digit are computed.
@@ -31,10 +31,6 @@ export class Network {
     this.classifier = new Parameter(random.fillNormal(new Float32Array(CLASSES * (channels + 1)), 0.1));
     this.field = new Float32Array((FIELD.height + 2) * (FIELD.width + 2));
     if (kind === "sleeping") this.sleep();
-  }
-
-  get parameters() {
-    return [...this.layers.map((layer) => layer.weight), this.classifier];
   }
 
   /** Class scores for a digit whose upper left corner is at (row, column). */
@@ -86,8 +82,9 @@ export class Network {
   }
 
   /** One step of Adam on the mean gradient of a batch, after which a sleeping network sleeps. */
-  learn(batch, rate) {
-    for (const parameter of this.parameters) parameter.step(rate, batch);
+  learn(batch, { layers, classifier }) {
+    for (const layer of this.layers) layer.weight.step(layers, batch);
+    this.classifier.step(classifier, batch);
     if (this.kind === "sleeping") this.sleep();
   }
 
@@ -113,6 +110,7 @@ class Layer {
     this.weight = new Parameter(random.fillNormal(filter, Math.sqrt((2 / this.inputs) * together)));
     this.output = new Float32Array((this.outHeight + 2) * (this.outColumns + 2) * outputs);
     this.outputGradient = new Float32Array(this.output.length);
+    this.strongest = new Int32Array(outputs);
     this.patch = new Float32Array(this.inputs);
     this.patchGradient = new Float32Array(this.inputs);
   }
@@ -199,19 +197,25 @@ class Layer {
     }
   }
 
+  /** The strongest answer of each channel, wherever it comes from. */
   pool(features) {
     features.fill(0);
+    this.strongest.fill(-1);
     this.eachNeuron((place) => {
-      for (let c = 0; c < this.outputs; c++) features[c] += this.output[place + c];
+      for (let c = 0; c < this.outputs; c++) {
+        if (this.output[place + c] > features[c]) {
+          features[c] = this.output[place + c];
+          this.strongest[c] = place + c;
+        }
+      }
     });
-    for (let c = 0; c < this.outputs; c++) features[c] /= this.outHeight;
   }
 
   unpool(featureGradient) {
     this.outputGradient.fill(0);
-    this.eachNeuron((place) => {
-      for (let c = 0; c < this.outputs; c++) this.outputGradient[place + c] = featureGradient[c] / this.outHeight;
-    });
+    for (let c = 0; c < this.outputs; c++) {
+      if (this.strongest[c] >= 0) this.outputGradient[this.strongest[c]] = featureGradient[c];
+    }
   }
 
   eachNeuron(visit) {

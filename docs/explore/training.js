@@ -4,7 +4,11 @@ import { Network, PLACES } from "./network.js";
 import { Random } from "./random.js";
 
 export const TEST_DIGITS = LABELS.length - TRAINING_DIGITS;
-export const SCHEDULE = { epochs: 8, batch: 32, rate: { convolutional: 4e-3, local: 4e-3, sleeping: 8e-3 } };
+export const EPOCHS = 10;
+const BATCH = 16;
+// Only some of the neurons of a grid see digits; the mean of all moves less than theirs, so that it needs a larger rate.
+const RATES = { convolutional: 0.01, local: 0.01, sleeping: 0.03 };
+const CLASSIFIER_RATE = 0.005;
 
 /** Pixels from 0 to 1, one digit after another, with their labels; the training digits come first. */
 export function loadDigits() {
@@ -21,23 +25,24 @@ export function loadDigits() {
  * Train a network step by step: after each batch, yield how far it is.
  * `places` are numbers row · columns + column of the digit's upper left corner.
  */
-export function* training(kind, digits, places, { epochs = SCHEDULE.epochs, seed = 0 } = {}) {
+export function* training(kind, digits, places, { epochs = EPOCHS, seed = 0 } = {}) {
   const network = new Network(kind, { seed });
   const random = new Random(seed + 1);
   const order = Array.from({ length: TRAINING_DIGITS }, (_, i) => i);
-  const steps = epochs * Math.ceil(TRAINING_DIGITS / SCHEDULE.batch);
+  const steps = epochs * Math.ceil(TRAINING_DIGITS / BATCH);
   let step = 0;
   for (let epoch = 0; epoch < epochs; epoch++) {
     random.shuffle(order);
-    for (let start = 0; start < order.length; start += SCHEDULE.batch) {
-      const chosen = order.slice(start, start + SCHEDULE.batch);
+    for (let start = 0; start < order.length; start += BATCH) {
+      const chosen = order.slice(start, start + BATCH);
       let loss = 0;
       for (const digit of chosen) {
         const place = places[random.below(places.length)];
         network.forward(digits.pixels, 64 * digit, Math.floor(place / PLACES.columns), place % PLACES.columns);
         loss += network.backward(digits.labels[digit]) / chosen.length;
       }
-      network.learn(chosen.length, SCHEDULE.rate[kind] * Math.min(1, 2 * (1 - step / steps)));
+      const share = Math.min(1, 2 * (1 - step / steps)); // of the rates, which fall in the second half
+      network.learn(chosen.length, { layers: share * RATES[kind], classifier: share * CLASSIFIER_RATE });
       step++;
       yield { network, step, steps, loss };
     }
