@@ -69,7 +69,7 @@ export class Settings {
 
   /** Take what the address says; a setting that it does not name is as at the start. */
   read() {
-    const parts = decodeURIComponent(location.hash.slice(1)).split("&").filter(Boolean);
+    const parts = location.hash.slice(1).split("&").filter(Boolean);
     const given = new Map(parts.filter((part) => part.includes("=")).map((part) => part.split("=", 2)));
     this.section = parts.find((part) => !part.includes("=")) ?? "";
     for (const [name, start] of this.starts) this.set(name, given.get(name) ?? start);
@@ -80,7 +80,7 @@ export class Settings {
     const changed = [...this.starts].filter(([name, start]) => this.text(name) !== start);
     const parts = changed.map(([name]) => `${name}=${this.text(name)}`);
     const hash = [this.section, ...parts].filter(Boolean).join("&");
-    if (hash !== decodeURIComponent(location.hash.slice(1))) history.replaceState(null, "", `#${hash}`);
+    if (hash !== location.hash.slice(1)) history.replaceState(null, "", `#${hash}`);
   }
 }
 

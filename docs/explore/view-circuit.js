@@ -97,13 +97,17 @@ export class CircuitView {
 
   set(name) {
     if (name === "circuit.alpha" || name === "circuit.tau") this.restart();
-    else if (name === "circuit.bias") this.night.constants.bias = this.constants.bias;
+    else if (name === "circuit.bias") {
+      this.night.constants.bias = this.constants.bias;
+      this.range = null;
+    }
     else if (this.settings.text("circuit.stop") === "1" && this.night.pastBest) this.stop();
     this.redraw();
   }
 
   restart() {
     this.night = new CircuitNight(this.constants);
+    this.range = null;
     this.redraw();
   }
 
@@ -162,7 +166,8 @@ export class CircuitView {
     const context = this.rates.clear();
     const drawn = course.rates.map((rates) => rates.subarray(0, SHOWN));
     const all = [...drawn.flatMap((rates) => [Math.min(...rates), Math.max(...rates)]), ...course.inhibitory, 0];
-    const range = [Math.floor(Math.min(...all) - 0.5), Math.ceil(Math.max(...all) + 0.5)];
+    this.range ??= [Math.floor(Math.min(...all) - 0.5), Math.ceil(Math.max(...all) + 0.5)]; // kept: one sees them meet
+    const { range } = this;
     const plot = new Plot(context, { left: 34, top: 20, width: width - 34 - 14, height: height - 20 - 24, x: [0, 150], y: range });
     context.fillStyle = ink("cell");
     context.fillRect(plot.left, plot.y(0), plot.width, plot.top + plot.height - plot.y(0));
@@ -177,7 +182,7 @@ export class CircuitView {
     plot.line(course.inhibitory.map((rate, ms) => [ms, rate]), ink("ink"), { width: 2.6 });
     const middle = 75;
     plot.label("inhibitory", plot.x(middle), plot.y(course.inhibitory[middle]) - 11, ink("ink"), "center");
-    plot.label("rates within one presentation; ticks on the right: Eq. 9", plot.left + 4, 9, ink("soft"));
+    plot.label("rates within a presentation; at the right, Eq. 9", plot.left + 4, 9, ink("soft"));
     if (range[0] < -1) plot.label("below zero", plot.left + plot.width - 6, plot.top + plot.height - 10, ink("negative"), "right");
   }
 
@@ -217,7 +222,7 @@ export class CircuitView {
     plot.context.arc(x, y, 4.5, 0, 2 * Math.PI);
     plot.context.fill();
     if (night.pastBest || night.presentations === night.best.presentations && !this.playing) {
-      plot.label("stop here", x, y - 13, ink("floor"), x > plot.left + plot.width - 40 ? "right" : "center");
+      plot.label("stop here", x, y + 15, ink("floor"), x > plot.left + plot.width - 40 ? "right" : "center");
     }
   }
 }

@@ -9,15 +9,15 @@ const KEPT = 600; // samples of the chart, one per frame
 export class LayerView {
   constructor(settings, { find, changed }) {
     Object.assign(this, { settings, find, changed, playing: false, dirty: true, frames: 0 });
+    this.start();
     this.painter = new FilterPainter(2.6);
     const redraw = () => this.redraw();
-    this.filters = new Surface(find("layer-filters"), (width) => Math.min(Math.max(width * 0.42, 210), 320), redraw);
+    this.filters = new Surface(find("layer-filters"), (width) => this.arrangement(width).height, redraw);
     this.chart = new Surface(find("layer-chart"), (width) => (width < 500 ? 170 : 210), redraw);
     find("layer-play").addEventListener("click", () => this.play(!this.playing));
     find("layer-switch").addEventListener("click", () => this.switch());
     find("layer-restart").addEventListener("click", () => this.restart());
     settings.listen("layer", (name) => this.set(name));
-    this.restart();
   }
 
   get options() {
@@ -40,12 +40,17 @@ export class LayerView {
   }
 
   restart() {
+    this.start();
+    this.filters.fit();
+    this.redraw();
+  }
+
+  start() {
     this.neurons = new Neurons(this.settings.number("layer.neurons"), this.settings.number("layer.k"), 1);
     this.history = [];
     this.time = 0;
     this.measureFloors();
     this.sample();
-    this.redraw();
   }
 
   play(on) {
@@ -105,15 +110,21 @@ export class LayerView {
     this.write();
   }
 
-  drawFilters() {
-    const { width, height } = this.filters;
-    const context = this.filters.clear();
+  /** Where the mean filter and the filters are drawn on a canvas of this width. */
+  arrangement(width) {
     const { neurons, k } = this.neurons;
     const large = Math.floor(Math.min(width * 0.2, 130) / k) * k;
     const left = large + (width < 500 ? 14 : 26);
-    const cell = largestCell(width - left, height, neurons);
-    const size = Math.max(cell - (cell > 20 ? 4 : 2), 1);
+    const cell = largestCell(width - left, Math.min(Math.max(width * 0.4, 230), 290), neurons);
     const columns = Math.floor((width - left) / cell);
+    return { large, left, cell, columns, height: Math.max(Math.ceil(neurons / columns) * cell, large + 26) };
+  }
+
+  drawFilters() {
+    const context = this.filters.clear();
+    const { neurons, k } = this.neurons;
+    const { large, left, cell, columns } = this.arrangement(this.filters.width);
+    const size = Math.max(cell - (cell > 20 ? 4 : 2), 1);
     const boxes = Array.from({ length: neurons }, (_, i) => [left + (i % columns) * cell, Math.floor(i / columns) * cell, size]);
     this.painter.paint(context, this.neurons.weight, k, boxes);
     this.meanPainter ??= new FilterPainter(this.painter.limit);

@@ -52,7 +52,10 @@ def golden() -> dict[str, list[Case]]:
                 (9, 1, 1, None),
             ]
         ],
-        "sharing": [_sharing(normal(6, 12, 4), lateral_grids((6, 12), 3)), _sharing(normal(5, 2), lateral_grids((5,), 2))],
+        "sharing": [
+            _sharing(normal(6, 12, 4), lateral_grids((6, 12), 3)),
+            _sharing(normal(5, 2), lateral_grids((5,), 2)),
+        ],
         "snr": [
             _snr(1 + normal(10, 9)),
             _snr(1 + normal(7, 4), lateral_grids((7,), 3)),
@@ -62,12 +65,18 @@ def golden() -> dict[str, list[Case]]:
         "hebbian": [
             _hebbian(1 + normal(5, 9), normal(20, 1, 9), rate=5e-3, decay=0.01, momentum=0.95),
             _hebbian(1 + normal(5, 4), normal(6, 3, 4), rate=0.05, decay=0.1, inhibition=10.0),
-            _hebbian(1 + normal(4, 9), normal(8, 1, 9), normal(8, 4, 1, 9).mul(0.3), rate=0.02, decay=0.1, momentum=0.5),
+            _hebbian(
+                1 + normal(4, 9), normal(8, 1, 9), normal(8, 4, 1, 9).mul(0.3), rate=0.02, decay=0.1, momentum=0.5
+            ),
             _hebbian(1 + normal(3, 4), normal(4, 2, 4), normal(4, 3, 2, 4).mul(0.1), rate=0.1, decay=0.0),
         ],
         "fixed_point": [
             _fixed_point(1 + normal(6, 9), covariance, decay=decay, inhibition=inhibition)
-            for covariance in (torch.eye(9, dtype=torch.float64), torch.eye(9, dtype=torch.float64) + 1, _gram(normal(20, 9)))
+            for covariance in (
+                torch.eye(9, dtype=torch.float64),
+                torch.eye(9, dtype=torch.float64) + 1,
+                _gram(normal(20, 9)),
+            )
             for decay, inhibition in [(0.1, None), (0.001, None), (0.01, 10.0)]
         ]
         + [_fixed_point(1 + normal(4, 5), _gram(normal(2, 5)), decay=1e-3, inhibition=None)],
@@ -140,7 +149,12 @@ def _rates(drive: Tensor, constants: CircuitConstants) -> Case:
 
 
 def _presentations(weight: Tensor, patterns: Tensor, *, decay: float, constants: CircuitConstants) -> Case:
-    case: Case = {"weight": _flat(weight), "patterns": patterns.tolist(), "decay": decay, "constants": _named(constants)}
+    case: Case = {
+        "weight": _flat(weight),
+        "patterns": patterns.tolist(),
+        "decay": decay,
+        "constants": _named(constants),
+    }
     t = torch.arange(len(patterns) * constants.steps, dtype=torch.float64)
     rates = (0.0003 / (1 + t / 2).sqrt() * (t > 50)).reshape(len(patterns), -1)
     state = CircuitState.at_rest(weight[None, :, None])

@@ -1,12 +1,12 @@
 """A real browser, driven through the DevTools protocol: Chromium and nothing else is needed."""
 
 import base64
+import fcntl
 import json
 import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,23 +15,38 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-FLAGS = """--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-component-update
-    --disable-sync --disable-dev-shm-usage --force-device-scale-factor=1 --remote-debugging-pipe""".split()
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--force-device-scale-factor=1",
+    "--remote-debugging-pipe",
+]
+
+# Chromium reads commands from file descriptor 3 and writes answers to 4.
+START = (
+    "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); os.execv(sys.argv[3], sys.argv[3:])"
+)
 
 
 class Browser:
     """Chromium with one page; what the page did wrong is in ``errors``, what it asked for in ``requests``."""
 
     def __init__(self, profile: Path) -> None:
-        # Chromium reads commands from file descriptor 3 and writes answers to 4.
-        commands, self._write = os.pipe()
-        self._read, answers = os.pipe()
         assert CHROMIUM is not None
         command = [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
-        redirected = ["sh", "-c", f'exec "$@" 3<&{commands} 4>&{answers}', "sh", *command]
-        self._process = subprocess.Popen(redirected, pass_fds=(commands, answers), stderr=subprocess.DEVNULL)
-        os.close(commands)
-        os.close(answers)
+        low, self._write = os.pipe()
+        self._read, other = os.pipe()
+        ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (low, other)]
+        start = [sys.executable, "-c", START, *map(str, ends), *command]
+        self._process = subprocess.Popen(start, pass_fds=ends, stderr=subprocess.DEVNULL)
+        for end in (low, other, *ends):
+            os.close(end)
         self._rest, self._number, self._session = b"", 0, None
         self.errors: list[str] = []
         self.requests: list[str] = []
@@ -57,7 +72,8 @@ class Browser:
     def _receive(self) -> dict[str, Any]:
         while b"\0" not in self._rest:
             some = os.read(self._read, 1 << 20)
-            assert some, "the browser has gone"
+            if not some:
+                raise ConnectionError("the browser has gone")
             self._rest += some
         text, self._rest = self._rest.split(b"\0", 1)
         message: dict[str, Any] = json.loads(text)
@@ -97,7 +113,9 @@ class Browser:
     def open(self, url: str, *, width: int = 1280, height: int = 900, dark: bool = False, still: bool = False) -> None:
         """Load an address anew."""
         self.errors.clear()
-        self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
+        self.send(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+        )
         features = [
             {"name": "prefers-color-scheme", "value": "dark" if dark else "light"},
             {"name": "prefers-reduced-motion", "value": "reduce" if still else "no-preference"},
@@ -142,7 +160,15 @@ class Browser:
         for key in keys:
             code = {" ": "Space"}.get(key, key)
             text = {"text": key} if len(key) == 1 else {}
-            virtual = {"Tab": 9, "Enter": 13, " ": 32, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
+            virtual = {
+                "Tab": 9,
+                "Enter": 13,
+                " ": 32,
+                "ArrowLeft": 37,
+                "ArrowUp": 38,
+                "ArrowRight": 39,
+                "ArrowDown": 40,
+            }
             number = virtual.get(key, ord(key[0]))
             for kind in ("keyDown", "keyUp"):
                 self.send("Input.dispatchKeyEvent", type=kind, key=key, code=code, windowsVirtualKeyCode=number, **text)
@@ -172,6 +198,9 @@ class Browser:
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("there is no Chromium here: apt-get install chromium")
-    browser = Browser(tmp_path_factory.mktemp("profile"))
+    try:
+        browser = Browser(tmp_path_factory.mktemp("profile"))
+    except OSError as error:
+        pytest.skip(f"{CHROMIUM} does not start here: {error}")
     yield browser
     browser.close()
