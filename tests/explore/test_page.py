@@ -2,8 +2,9 @@
 
 import functools
 import http.server
-import importlib.util
 import re
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -13,13 +14,17 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    """The page as ``make docs`` writes it, on the disk."""
-    spec = importlib.util.spec_from_file_location("explore", ROOT / "docs/tools/explore.py")
-    hook = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(hook)
-    site = tmp_path_factory.mktemp("site")
-    hook.on_post_build({"site_dir": str(site)})
+def site(browser, tmp_path_factory):
+    """The site as ``make docs`` writes it; there is no need for it without a browser."""
+    out = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(out)]
+    subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+    return out
+
+
+@pytest.fixture(scope="module")
+def address(site):
+    """The page on the disk."""
     return (site / "explore/index.html").as_uri()
 
 
@@ -27,6 +32,7 @@ def address(tmp_path_factory):
 def page(browser, address):
     """The page, where nothing moves unless told to."""
     browser.open(address, still=True)
+    browser.wait_for("document.querySelector('#layer-snr').textContent")
     yield browser
     assert browser.errors == []
 
@@ -293,9 +299,8 @@ def test_a_shared_address_shows_the_same_view(browser, address):
 )
 def test_an_address_that_says_nonsense_is_no_error(browser, address, nonsense):
     browser.open(address + nonsense, still=True)
-    after_frames(browser, 5)
+    browser.wait_for("document.querySelector('#layer-snr').textContent")
     assert browser.errors == []
-    assert text(browser, "#layer-snr")
 
 
 def test_every_control_is_reached_by_the_tab_key(page):
@@ -351,3 +356,27 @@ def test_three_networks_learn_what_the_readme_shows(page):
     )
     assert int(further[0]) > 85 > 30 > int(further[1])
     assert int(further[2]) > 80
+
+
+CUT = "[...document.querySelectorAll('pre code')].filter((code) => code.scrollWidth > code.clientWidth + 1).length"
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_every_page_of_the_site_fits_the_window_and_loads_nothing_from_elsewhere(browser, site, width):
+    for path in sorted(site.rglob("*.html")):
+        if path.name == "404.html":
+            continue  # it has absolute addresses, for a server
+        browser.open(path.as_uri(), width=width, still=True)
+        assert browser.evaluate("document.documentElement.scrollWidth") <= width, path
+        assert width < 1280 or browser.evaluate(CUT) == 0, f"code is cut off on {path}"
+        assert browser.errors == [], path
+        assert all(request.startswith((site.as_uri(), "data:")) for request in browser.requests), path
+
+
+def test_search_finds_a_page_from_the_disk_without_asking_elsewhere(browser, site):
+    browser.open((site / "index.html").as_uri(), still=True)
+    browser.click(".md-search__input")
+    browser.press(*"inhibitory")
+    browser.wait_for("document.querySelectorAll('.md-search-result__item').length > 2")
+    assert "circuit" in text(browser, ".md-search-result__list").lower()
+    assert all(request.startswith((site.as_uri(), "data:")) for request in browser.requests)
