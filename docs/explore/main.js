@@ -71,7 +71,7 @@ function followLinks(settings, find) {
     link.addEventListener("click", (event) => {
       event.preventDefault();
       settings.section = link.hash.slice(1);
-      settings.write();
+      settings.writeNow();
       go();
       find(settings.section).querySelector("button, input").focus({ preventScroll: true });
     });

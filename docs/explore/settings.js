@@ -69,6 +69,8 @@ export class Settings {
 
   /** Take what the address says; a setting that it does not name is as at the start. */
   read() {
+    clearTimeout(this.writing);
+    this.writing = null;
     const parts = location.hash.slice(1).split("&").filter(Boolean);
     const given = new Map(parts.filter((part) => part.includes("=")).map((part) => part.split("=", 2)));
     this.section = parts.find((part) => !part.includes("=")) ?? "";
@@ -76,7 +78,14 @@ export class Settings {
     for (const name of this.controls.keys()) this.showValue(name);
   }
 
+  /** Write the address soon: browsers allow only a few changes of it in a second, and a slider makes many. */
   write() {
+    this.writing ??= setTimeout(() => this.writeNow(), 350);
+  }
+
+  writeNow() {
+    clearTimeout(this.writing);
+    this.writing = null;
     const changed = [...this.starts].filter(([name, start]) => this.text(name) !== start);
     const parts = changed.map(([name]) => `${name}=${this.text(name)}`);
     const hash = [this.section, ...parts].filter(Boolean).join("&");

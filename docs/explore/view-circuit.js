@@ -193,13 +193,13 @@ export class CircuitView {
     const scale = (presentations) => Math.log10(1 + presentations);
     const [left, upper] = [42, Math.round((height - 60) * 0.62)];
     const area = { left, width: width - left - 10, x: [0, scale(MOST)] };
-    const low = Math.floor(Math.min(night.floors.ideal, night.best.snr)) - 1;
+    const low = Math.floor(Math.min(night.floors.ideal, night.best.snr)) - 2;
     const high = Math.max(1, ...night.history.map(({ snr }) => Math.ceil(snr)));
     const top = new Plot(context, { ...area, top: 18, height: upper, y: [low, high] });
     top.horizontals(ticks(low, high, 5));
     const across = (value) => [[0, value], [scale(MOST), value]];
     top.line(across(night.floors.ideal), ink("floor"), { width: 1.5, dash: [6, 4] });
-    top.label("perfect inhibition ends here (Eq. 5)", left + 6, top.y(night.floors.ideal) - 9, ink("floor"));
+    top.label("perfect inhibition ends here (Eq. 5)", left + 6, top.y(night.floors.ideal) + 10, ink("floor"));
     top.line(across(night.floors.biased), ink("bias"), { width: 1.5, dash: [2, 3] });
     top.label(`α = ${night.constants.inhibition} ends here`, left + 6, top.y(night.floors.biased) + 10, ink("bias"));
     top.line(night.history.map(({ presentations, snr }) => [scale(presentations), snr]), ink("accent"));

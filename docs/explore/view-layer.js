@@ -1,6 +1,7 @@
 /** Part 1: filters that drift apart by day and meet again by night. */
 import { FilterPainter, Plot, Surface, ink, ticks } from "./drawing.js";
 import { Neurons } from "./neurons.js";
+import { survivingMean } from "./theory.js";
 
 const DAY = 400, NIGHT = 2000; // steps, when day and night come by themselves
 const STEPS_PER_FRAME = { day: 5, night: 10 };
@@ -160,6 +161,12 @@ export class LayerView {
     });
   }
 
+  /** How much of the mean the noise will leave. */
+  meanAhead() {
+    const { gamma: decay, sigma: noise } = this.options;
+    return noise > 0 ? ` → ${percent(survivingMean({ decay, noise, neurons: this.neurons.neurons }))}` : "";
+  }
+
   write() {
     const { neurons, floors, options } = this;
     const put = (id, text) => { this.find(id).textContent = text; };
@@ -169,10 +176,14 @@ export class LayerView {
     put("layer-snr", decimal(neurons.negativeLogSnr));
     put("layer-floor", decimal(floors.exact));
     put("layer-noise-floor", options.rule === "hebbian" ? decimal(floors.noisy) : "–");
-    put("layer-mean", neurons.asleep ? `${Math.round(100 * neurons.meanLeft)} %` : "–");
+    put("layer-mean", neurons.asleep ? `${percent(neurons.meanLeft)}${this.meanAhead()}` : "–");
     put("layer-note", neurons.diverged ? "The weights grew without bound: choose a lower learning rate or less momentum." : "");
     this.find("layer-note").classList.toggle("warning", neurons.diverged);
   }
+}
+
+function percent(share) {
+  return `${Math.round(100 * share)} %`;
 }
 
 /** Two decimals, with a real minus sign; infinity as its symbol. */
