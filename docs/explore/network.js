@@ -111,13 +111,14 @@ class Layer {
     this.output = new Float32Array((this.outHeight + 2) * (this.outColumns + 2) * outputs);
     this.outputGradient = new Float32Array(this.output.length);
     this.strongest = new Int32Array(outputs);
-    this.patch = new Float32Array(this.inputs);
-    this.patchGradient = new Float32Array(this.inputs);
+    this.values = new Float32Array(this.inputs);
+    this.places = new Int32Array(this.inputs);
+    this.valueGradient = new Float32Array(this.inputs);
   }
 
   /** Compute the neurons whose windows reach into `box`; return the box of their positions. */
   forward(input, box) {
-    const { patch, output, outputs, inputs, stride } = this;
+    const { values, places, output, outputs, inputs, stride } = this;
     const weight = this.weight.value;
     output.fill(0);
     this.box = {
@@ -128,17 +129,17 @@ class Layer {
     };
     for (let y = this.box.top; y <= this.box.bottom; y++) {
       for (let x = this.box.left; x <= this.box.right; x++) {
-        this.gather(input, y, x);
+        const seen = this.gather(input, y, x);
         let w = (y * this.outColumns + x) * this.filterStep;
         let out = this.place(y, x);
         for (let c = 0; c < outputs; c += 4, w += 4 * inputs, out += 4) {
           let a = 0, b = 0, d = 0, e = 0;
-          for (let j = 0, v = w; j < inputs; j++, v++) {
-            const value = patch[j];
-            a += value * weight[v];
-            b += value * weight[v + inputs];
-            d += value * weight[v + 2 * inputs];
-            e += value * weight[v + 3 * inputs];
+          for (let j = 0; j < seen; j++) {
+            const value = values[j], n = w + places[j];
+            a += value * weight[n];
+            b += value * weight[n + inputs];
+            d += value * weight[n + 2 * inputs];
+            e += value * weight[n + 3 * inputs];
           }
           if (a > 0) output[out] = a;
           if (b > 0) output[out + 1] = b;
@@ -150,27 +151,25 @@ class Layer {
     return this.box;
   }
 
+  /** Inputs of zero are left out here too: they came from neurons below their threshold, which learn nothing. */
   backward(input, inputGradient) {
-    const { patch, patchGradient, output, outputGradient, outputs, inputs } = this;
+    const { values, places, valueGradient, output, outputGradient, outputs, inputs } = this;
     const { value: weight, gradient } = this.weight;
     if (inputGradient) inputGradient.fill(0);
     for (let y = this.box.top; y <= this.box.bottom; y++) {
       for (let x = this.box.left; x <= this.box.right; x++) {
-        this.gather(input, y, x);
-        if (inputGradient) patchGradient.fill(0);
+        const seen = this.gather(input, y, x);
+        valueGradient.fill(0);
         const start = (y * this.outColumns + x) * this.filterStep;
         const out = this.place(y, x);
         for (let c = 0; c < outputs; c++) {
           const error = outputGradient[out + c];
           if (error === 0 || output[out + c] === 0) continue;
           const w = start + c * inputs;
-          if (inputGradient) {
-            for (let j = 0; j < inputs; j++) {
-              gradient[w + j] += error * patch[j];
-              patchGradient[j] += error * weight[w + j];
-            }
-          } else {
-            for (let j = 0; j < inputs; j++) gradient[w + j] += error * patch[j];
+          for (let j = 0; j < seen; j++) {
+            const place = places[j];
+            gradient[w + place] += error * values[j];
+            valueGradient[place] += error * weight[w + place];
           }
         }
         if (inputGradient) this.scatter(inputGradient, y, x);
@@ -178,22 +177,32 @@ class Layer {
     }
   }
 
-  /** Copy what the neuron at (y, x) sees into `patch`; the border of zeros makes the window start at (y, x)·stride. */
+  /**
+   * List what the neuron at (y, x) sees: values other than zero and their places in its filter; return how many.
+   * The border of zeros makes its window start at (y, x)·stride.
+   */
   gather(input, y, x) {
-    const { patch, channels } = this;
+    const { values, places, channels } = this;
     const row = (this.columns + 2) * channels;
     const start = y * this.stride * row + x * this.stride * channels;
+    let seen = 0;
     for (let r = 0, j = 0; r < 3; r++) {
-      for (let n = start + r * row, end = n + 3 * channels; n < end; n++, j++) patch[j] = input[n];
+      for (let n = start + r * row, end = n + 3 * channels; n < end; n++, j++) {
+        if (input[n] !== 0) {
+          places[seen] = j;
+          values[seen++] = input[n];
+        }
+      }
     }
+    return seen;
   }
 
   scatter(inputGradient, y, x) {
-    const { patchGradient, channels } = this;
+    const { valueGradient, channels } = this;
     const row = (this.columns + 2) * channels;
     const start = y * this.stride * row + x * this.stride * channels;
     for (let r = 0, j = 0; r < 3; r++) {
-      for (let n = start + r * row, end = n + 3 * channels; n < end; n++, j++) inputGradient[n] += patchGradient[j];
+      for (let n = start + r * row, end = n + 3 * channels; n < end; n++, j++) inputGradient[n] += valueGradient[j];
     }
   }
 
@@ -245,10 +254,11 @@ class Parameter {
     const scale = rate / (1 - 0.9 ** this.steps);
     const unbias = 1 / (1 - 0.999 ** this.steps);
     for (let n = 0; n < value.length; n++) {
+      if (gradient[n] === 0 && mean[n] === 0) continue; // never seen
       const slope = gradient[n] / batch;
       const first = (mean[n] += 0.1 * (slope - mean[n]));
       const second = (square[n] += 0.001 * (slope * slope - square[n]));
-      if (second > 0) value[n] -= (scale * first) / (Math.sqrt(second * unbias) + 1e-8);
+      value[n] -= (scale * first) / (Math.sqrt(second * unbias) + 1e-8);
       gradient[n] = 0;
     }
   }

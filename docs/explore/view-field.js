@@ -4,7 +4,7 @@ import { FIELD, KINDS, PLACES } from "./network.js";
 import { EPOCHS, TEST_DIGITS, loadDigits, recognised, training } from "./training.js";
 
 const COUNT = PLACES.rows * PLACES.columns;
-const EACH_EPOCH = 10, AT_THE_END = 60; // test digits
+const EACH_TIME = 15, AT_THE_END = 100; // test digits
 const APART = 12; // pixels after which the grids of all three layers repeat
 
 const PRESETS = {
@@ -13,13 +13,13 @@ const PRESETS = {
   stripes: (row, column) => column === 2 || column === 8,
   none: () => false,
 };
+const PLACES_ROWS = Array.from({ length: PLACES.rows }, (_, row) => row);
 const paintedBy = (preset) => Array.from({ length: COUNT }, (_, n) =>
   PRESETS[preset](Math.floor(n / PLACES.columns), n % PLACES.columns));
 const asText = (painted) => PLACES_ROWS.map((row) =>
   parseInt(painted.slice(row * PLACES.columns, (row + 1) * PLACES.columns).map(Number).join(""), 2).toString(32)).join("-");
 const asPlaces = (text) => text.split("-").flatMap((row) =>
   [...parseInt(row, 32).toString(2).padStart(PLACES.columns, "0")].map((bit) => bit === "1"));
-const PLACES_ROWS = Array.from({ length: PLACES.rows }, (_, row) => row);
 
 export class FieldView {
   constructor(settings, { find, changed, startWorker }) {
@@ -235,22 +235,23 @@ export class FieldView {
   }
 }
 
-/** The border of the painted places. */
+/** Draw the border of the painted places, within the canvas. */
 function frame(context, painted, cell) {
+  const { rows, columns } = PLACES;
+  const on = (row, column) => row >= 0 && column >= 0 && row < rows && column < columns && painted[row * columns + column];
+  const at = (place, most) => Math.min(Math.max(place * cell, 1.25), most * cell - 1.25);
+  const line = (row, column, toRow, toColumn) => {
+    context.moveTo(at(column, columns), at(row, rows));
+    context.lineTo(at(toColumn, columns), at(toRow, rows));
+  };
   context.strokeStyle = "#d95f02";
   context.lineWidth = 2.5;
+  context.lineCap = "square";
   context.beginPath();
-  const on = (row, column) => row >= 0 && column >= 0 && row < PLACES.rows && column < PLACES.columns && painted[row * PLACES.columns + column];
-  for (let row = 0; row <= PLACES.rows; row++) {
-    for (let column = 0; column <= PLACES.columns; column++) {
-      if (on(row, column) !== on(row - 1, column) && Boolean(on(row, column)) !== Boolean(on(row - 1, column))) {
-        context.moveTo(column * cell, Math.min(Math.max(row * cell, 1.25), PLACES.rows * cell - 1.25));
-        context.lineTo((column + 1) * cell, Math.min(Math.max(row * cell, 1.25), PLACES.rows * cell - 1.25));
-      }
-      if (Boolean(on(row, column)) !== Boolean(on(row, column - 1))) {
-        context.moveTo(Math.min(Math.max(column * cell, 1.25), PLACES.columns * cell - 1.25), row * cell);
-        context.lineTo(Math.min(Math.max(column * cell, 1.25), PLACES.columns * cell - 1.25), (row + 1) * cell);
-      }
+  for (let row = 0; row <= rows; row++) {
+    for (let column = 0; column <= columns; column++) {
+      if (on(row, column) !== on(row - 1, column) && column < columns) line(row, column, row, column + 1);
+      if (on(row, column) !== on(row, column - 1) && row < rows) line(row, column, row + 1, column);
     }
   }
   context.stroke();
@@ -281,18 +282,17 @@ function viridis(value) {
   return `rgb(${channels.join(" ")})`;
 }
 
-/** What a worker does: train one network, report how far it is, and test it after every epoch. */
+/** What a worker does: train one network, report how far it is, and test it twice in every epoch. */
 export function trainAndReport({ kind, places }, report) {
   const digits = loadDigits();
-  let network;
+  let network, tests = 0;
   for (const { network: trained, step, steps } of training(kind, digits, places)) {
     network = trained;
-    const epoch = steps / EPOCHS;
-    if (step % Math.round(epoch) === 0 && step < steps) {
-      const first = (EACH_EPOCH * Math.round(step / epoch)) % (TEST_DIGITS - EACH_EPOCH);
-      const right = recognised(network, digits, first, first + EACH_EPOCH);
-      report({ kind, progress: 0.9 * (step / steps), right, tested: EACH_EPOCH });
-    } else if (step % 15 === 0) report({ kind, progress: 0.9 * (step / steps) });
+    const progress = 0.95 * (step / steps);
+    if (step % Math.floor(steps / EPOCHS / 2) === 0 && step < steps) {
+      const first = (EACH_TIME * tests++) % (TEST_DIGITS - EACH_TIME);
+      report({ kind, progress, right: recognised(network, digits, first, first + EACH_TIME), tested: EACH_TIME });
+    } else if (step % 10 === 0) report({ kind, progress });
   }
   report({ kind, progress: 1, right: recognised(network, digits, 0, AT_THE_END), tested: AT_THE_END, done: true });
 }

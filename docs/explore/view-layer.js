@@ -9,7 +9,7 @@ const KEPT = 600; // samples of the chart, one per frame
 
 export class LayerView {
   constructor(settings, { find, changed }) {
-    Object.assign(this, { settings, find, changed, playing: false, dirty: true, frames: 0 });
+    Object.assign(this, { settings, find, changed, playing: false, dirty: true });
     this.start();
     this.painter = new FilterPainter(2.6);
     const redraw = () => this.redraw();
@@ -77,7 +77,6 @@ export class LayerView {
     if (this.playing) this.advance(this.neurons.asleep ? STEPS_PER_FRAME.night : STEPS_PER_FRAME.day);
     if (this.dirty || this.playing) this.draw();
     this.dirty = false;
-    this.frames++;
   }
 
   advance(steps) {
