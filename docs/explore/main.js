@@ -6,22 +6,25 @@ import { FieldView, trainAndReport } from "./view-field.js";
 import { GridsView } from "./view-grids.js";
 import { LayerView } from "./view-layer.js";
 
+let ownAddress = null;
+
 /** Built pages carry the script within, so that they also work from the disk, where a browser loads no module. */
 function startWorker() {
   const script = document.querySelector("script[type=module]");
   if (script.src) return new Worker(script.src, { type: "module" });
-  return new Worker(URL.createObjectURL(new Blob([script.textContent], { type: "text/javascript" })));
+  ownAddress ??= URL.createObjectURL(new Blob([script.textContent], { type: "text/javascript" }));
+  return new Worker(ownAddress);
 }
 
-/** Calls the parts that can be seen before each frame, as long as one of them moves. */
+/** Before each frame, moves the parts that are being looked at and draws what has changed. */
 class Clock {
   constructor() {
     this.views = new Map();
     this.requested = false;
     this.watcher = new IntersectionObserver((entries) => {
-      for (const { target, isIntersecting } of entries) this.views.get(target).visible = isIntersecting;
+      for (const { target, isIntersecting } of entries) this.views.get(target).watched = isIntersecting;
       this.start();
-    }, { rootMargin: "100px" });
+    }, { rootMargin: "0px 0px -35% 0px" }); // a part that only peeps in from below waits
   }
 
   add(section, view) {
@@ -37,9 +40,13 @@ class Clock {
 
   frame(now) {
     this.requested = false;
-    const visible = [...this.views.values()].filter((view) => view.visible);
-    visible.forEach((view) => view.tick(now));
-    if (visible.some((view) => view.playing || view.dirty)) this.start();
+    const views = [...this.views.values()];
+    views.filter((view) => view.watched && view.playing).forEach((view) => view.move(now));
+    for (const view of views.filter((each) => each.dirty)) {
+      view.dirty = false;
+      view.draw();
+    }
+    if (views.some((view) => view.watched && view.playing)) this.start();
   }
 }
 

@@ -123,18 +123,13 @@ export class CircuitView {
     this.play(false);
   }
 
-  tick() {
-    if (this.playing) this.advance();
-    if (this.dirty || this.playing) this.draw();
-    this.dirty = false;
-  }
-
   /** Few presentations at a time at first, more later, as the axis of the chart asks. */
-  advance() {
+  move() {
     const { night } = this;
     const count = Math.min(1 + Math.floor(night.presentations / 40), 60, MOST - night.presentations);
     for (let i = 0; i < count; i++) night.present();
     night.sample();
+    this.dirty = true;
     if (this.settings.text("circuit.stop") === "1" && night.pastBest) this.stop();
     else if (night.presentations >= MOST) this.play(false);
   }

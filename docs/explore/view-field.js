@@ -28,7 +28,7 @@ export class FieldView {
       (text) => /^[0-9a-v]{1,4}(-[0-9a-v]{1,4}){4}$/.test(text) && asPlaces(text).length === COUNT);
     this.digits = loadDigits();
     this.cursor = 2 * PLACES.columns + 2;
-    this.digit = 12;
+    this.digit = this.digits.labels.indexOf(3);
     this.results = new Map();
     const redraw = () => this.redraw();
     const flat = (width) => (width * PLACES.rows) / PLACES.columns;
@@ -149,11 +149,6 @@ export class FieldView {
   say(text) {
     this.note = text;
     this.redraw();
-  }
-
-  tick() {
-    if (this.dirty) this.draw();
-    this.dirty = false;
   }
 
   redraw() {

@@ -16,7 +16,7 @@ export class GridsView {
     this.output = new Surface(find("grids-neurons"), height, redraw);
     const canvas = this.output.canvas;
     canvas.addEventListener("click", (event) => this.choose(event));
-    canvas.addEventListener("keydown", (event) => this.move(event));
+    canvas.addEventListener("keydown", (event) => this.key(event));
     find("grids-play").addEventListener("click", () => this.play(!this.playing));
     find("grids-next").addEventListener("click", () => this.next());
     find("grids-dark").addEventListener("click", () => {
@@ -52,7 +52,7 @@ export class GridsView {
     }
   }
 
-  move(event) {
+  key(event) {
     const { rows, columns, neuron } = this.layer;
     const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
     if (!step) return;
@@ -74,13 +74,10 @@ export class GridsView {
     this.redraw();
   }
 
-  tick(now) {
-    if (this.playing && now - this.turned > TURN_MS) {
-      this.turned = now;
-      this.next();
-    }
-    if (this.dirty) this.draw();
-    this.dirty = false;
+  move(now) {
+    if (now - this.turned < TURN_MS) return;
+    this.turned = now;
+    this.next();
   }
 
   redraw() {

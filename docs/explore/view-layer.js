@@ -73,10 +73,9 @@ export class LayerView {
     this.floors = this.neurons.floors(this.options);
   }
 
-  tick() {
-    if (this.playing) this.advance(this.neurons.asleep ? STEPS_PER_FRAME.night : STEPS_PER_FRAME.day);
-    if (this.dirty || this.playing) this.draw();
-    this.dirty = false;
+  move() {
+    this.advance(this.neurons.asleep ? STEPS_PER_FRAME.night : STEPS_PER_FRAME.day);
+    this.dirty = true;
   }
 
   advance(steps) {
