@@ -41,6 +41,7 @@ export class Neurons {
     this.steps = 0;
     this.initial = this.weight.slice();
     this.velocity = new Float64Array(this.weight.length);
+    this.noise = new Float64Array(this.weight.length);
     this.circuit = circuitAtRest(this.weight, this.neurons);
   }
 
@@ -50,31 +51,32 @@ export class Neurons {
     this.wishes = this.scattered();
   }
 
-  /** One pattern of the night, by one of the rules. */
-  pullTogether({ rule, gamma, sigma, rate, momentum }) {
-    if (rule === "instant") {
-      shareWeights(this.weight, new Int32Array(this.neurons));
-    } else {
-      const pattern = this.random.fillNormal(new Float64Array(this.inputs));
-      if (rule === "hebbian") this.hebbian(pattern, { gamma, sigma, rate, momentum });
-      else this.present(pattern, { gamma, rate, momentum });
+  /** Some patterns of the night, by one of the rules. */
+  pullTogether({ rule, ...options }, patterns = 1) {
+    if (rule === "instant") shareWeights(this.weight, new Int32Array(this.neurons));
+    for (let n = 0; n < patterns; n++, this.steps++) {
+      if (rule === "hebbian") this.hebbian(this.pattern(), options);
+      else if (rule === "circuit") this.present(this.pattern(), options);
     }
-    this.steps++;
+    if (rule === "circuit") this.weight = circuitWeight(this.circuit);
     this.diverged = !this.weight.every((value) => Math.abs(value) < 1e4);
   }
 
+  pattern() {
+    return this.random.fillNormal(new Float64Array(this.inputs));
+  }
+
   hebbian(pattern, { gamma: decay, sigma, rate, momentum }) {
-    const noise = sigma > 0 ? this.random.fillNormal(new Float64Array(this.weight.length), sigma) : null;
+    const noise = sigma > 0 ? this.random.fillNormal(this.noise, sigma) : null;
     const rateNow = rate / (1 + (this.steps + 1) / 1000); // with η = 0.0005 the paper's 0.5 / (1000 + t)
     hebbianStep(this.weight, this.velocity, this.initial, [pattern], { rate: rateNow, decay, momentum, noise });
   }
 
   present(pattern, { gamma: decay, rate, momentum }) {
     const start = 0.6 * rate; // with η = 0.0005 the paper's 0.0003
-    const rates = Array.from({ length: STEPS }, (_, i) => circuitLearningRate(this.steps * STEPS + i, start));
+    const rates = Float64Array.from({ length: STEPS }, (_, i) => circuitLearningRate(this.steps * STEPS + i, start));
     const norm = pattern.reduce((sum, value) => sum + value * value, 0);
     present(this.circuit, pattern, presentationMaps(norm, rates, { decay, constants: { ...CONSTANTS, momentum } }));
-    this.weight = circuitWeight(this.circuit);
   }
 
   get negativeLogSnr() {
@@ -91,7 +93,7 @@ export class Neurons {
 
   mean(weight = this.weight) {
     const mean = new Float64Array(this.inputs);
-    weight.forEach((value, n) => { mean[n % this.inputs] += value / this.neurons; });
+    for (let n = 0; n < weight.length; ) for (let j = 0; j < this.inputs; j++, n++) mean[j] += weight[n] / this.neurons;
     return mean;
   }
 

@@ -52,19 +52,21 @@ export function hebbianStep(
   const equalised = inhibition === Infinity ? 1 : inhibition / (1 + inhibition);
   const pull = new Float64Array(weight.length);
   const responses = new Float64Array(neurons);
+  const seen = new Float64Array(weight.length); // each neuron's view of a pattern
   for (let p = 0; p < patterns.length; p++) {
-    const pattern = patterns[p];
-    const seen = (i, j) => pattern[j] + (noise ? noise[(i * patterns.length + p) * inputs + j] : 0);
     let mean = 0;
-    for (let i = 0; i < neurons; i++) {
+    for (let i = 0, n = 0; i < neurons; i++) {
       let response = 0;
-      for (let j = 0; j < inputs; j++) response += weight[i * inputs + j] * seen(i, j);
+      for (let j = 0; j < inputs; j++, n++) {
+        seen[n] = patterns[p][j] + (noise ? noise[(i * patterns.length + p) * inputs + j] : 0);
+        response += weight[n] * seen[n];
+      }
       responses[i] = response;
       mean += response / neurons;
     }
-    for (let i = 0; i < neurons; i++) {
+    for (let i = 0, n = 0; i < neurons; i++) {
       const difference = (responses[i] - equalised * mean) / patterns.length;
-      for (let j = 0; j < inputs; j++) pull[i * inputs + j] += difference * seen(i, j);
+      for (let j = 0; j < inputs; j++, n++) pull[n] += difference * seen[n];
     }
   }
   for (let n = 0; n < weight.length; n++) {

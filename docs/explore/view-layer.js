@@ -82,10 +82,8 @@ export class LayerView {
     const { neurons } = this;
     if (neurons.diverged) return;
     const { options } = this;
-    for (let step = 0; step < steps && !neurons.diverged; step++) {
-      if (neurons.asleep) neurons.pullTogether(options);
-      else neurons.learnApart();
-    }
+    if (neurons.asleep) neurons.pullTogether(options, steps);
+    else for (let step = 0; step < steps; step++) neurons.learnApart();
     this.time += steps;
     this.sample();
     const over = neurons.steps >= (neurons.asleep ? (options.rule === "instant" ? NIGHT / 8 : NIGHT) : DAY);
@@ -171,7 +169,7 @@ export class LayerView {
     put("layer-phase", neurons.asleep ? "asleep" : "awake");
     this.find("layer-phase").classList.toggle("asleep", neurons.asleep);
     put("layer-switch", neurons.asleep ? "Wake up" : "Fall asleep");
-    put("layer-snr", decimal(neurons.negativeLogSnr));
+    put("layer-snr", decimal(this.history.at(-1).snr));
     put("layer-floor", decimal(floors.exact));
     put("layer-noise-floor", options.rule === "hebbian" ? decimal(floors.noisy) : "–");
     put("layer-mean", neurons.asleep ? `${percent(neurons.meanLeft)}${this.meanAhead()}` : "–");

@@ -11,7 +11,7 @@ const PAPER = { rule: "hebbian", gamma: 0.01, sigma: 0, rate: 5e-4, momentum: 0.
 
 function afterNight(neurons, options, steps = 2000) {
   neurons.fallAsleep();
-  for (let step = 0; step < steps; step++) neurons.pullTogether(options);
+  neurons.pullTogether(options, steps);
   return neurons;
 }
 
