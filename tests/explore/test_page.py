@@ -327,7 +327,7 @@ def test_nothing_moves_by_itself_where_reduced_motion_is_asked_for(browser, addr
 
 @pytest.mark.parametrize("rule", ["hebbian", "circuit"])
 def test_a_hundred_neurons_of_nine_by_nine_move_at_half_the_rate_of_an_empty_page_or_more(browser, address, rule):
-    """That is 30 frames in a second on a screen of 60. Of three measurements the best counts: others use this machine."""
+    """30 frames a second on a screen of 60; the best of up to three measurements, which other work can only lower."""
     ratios = []
     for _ in range(3):
         browser.open("data:text/html,nothing")
