@@ -68,6 +68,27 @@ def test_pages_load_nothing_from_elsewhere(site):
         assert not re.findall(r'(?:src|<link[^>]* href)="(https?://[^"]*)"', path.read_text()), path
 
 
+def test_the_explorable_page_is_one_file_and_its_links_lead_somewhere(site):
+    assert [path.name for path in (site / "explore").iterdir()] == ["index.html"]
+    links = re.findall(r'href="\.\./([^"]*)"', (site / "explore/index.html").read_text())
+    assert len(links) > 10
+    for page, _, anchor in (link.partition("#") for link in links):
+        assert not anchor or f'id="{anchor}"' in (site / page).read_text(), f"{page}#{anchor}"
+        assert (site / page).exists()
+
+
+def test_the_first_page_and_the_readme_lead_to_the_explorable_page(site):
+    assert 'href="explore/index.html"' in (site / "index.html").read_text()
+    assert "docs/explore/" in (ROOT / "README.md").read_text()
+
+
+def test_search_needs_neither_a_server_nor_the_network(site):
+    assert (site / "search/search_index.js").exists()
+    page = (site / "api/sleep.html").read_text()
+    [shim] = re.findall(r'<script src="([^"]*iframe-worker[^"]*)"', page)
+    assert (site / "api" / shim).exists()
+
+
 def test_the_page_about_the_command_line_has_every_verb_with_its_help():
     rows = dict(re.findall(r"^\| `(sleepconv [^`]*)` \| (.*) \|$", (ROOT / "docs/command-line.md").read_text(), re.M))
     assert rows == verbs_of(_parser())
