@@ -121,7 +121,7 @@ def draw(learning: Learning, out: Path) -> list[Path]:
             _draw_panel(panel, rows)
             panel.set_title(_title(learning, table), loc="left", fontsize=9)
         axes[0, 0].set_ylabel("top-1, %")
-        _write_legend(figure, axes[0], columns=3 * panels)
+        _write_legend(figure, axes[0], columns=max(3, 2 * panels - 1))
         drawn = save(figure, out / f"learning-{learning.dataset}-scale-{learning.scale:g}")
         pyplot.close(figure)
     return drawn
