@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sleepconv.functional.sharing import grid_indices
+from sleepconv.kernels.lattice import grid_indices
 from sleepconv.nn.modules import LocallyConnected
 from sleepconv.sleep.distributed import whole_weight
 from sleepconv.sleep.layers import Border, sharing_grids, sleeping_layers

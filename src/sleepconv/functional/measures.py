@@ -4,7 +4,8 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from sleepconv.functional.sharing import grid_indices, neurons_per_grid
+from sleepconv.functional.sharing import neurons_per_grid
+from sleepconv.kernels.lattice import grid_indices
 
 
 @torch.no_grad()

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from sleepconv.kernels.geometry import Axes, Geometry, by_position, empty_activations, position_major
+from sleepconv.kernels.lattice import summed_grids
 
 
 def forward(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
@@ -45,6 +46,15 @@ def weight_gradient(x: Tensor, grad: Tensor, geometry: Geometry) -> Tensor:
         products = torch.matmul(_grouped(grads[seeing], geometry).mT, _grouped(inputs[seen], geometry))
         _tap(dw, seeing, tap, geometry).copy_(products)
     return dw
+
+
+def share_(weight: Tensor, grids: Tensor) -> None:
+    """w ← (Σ_{grid} w) / |grid|, one grid after the other, with memory for one row of filters."""
+    neurons = torch.bincount(grids.flatten()).tolist()
+    for grid, indices, total in summed_grids(weight, grids):
+        mean = total / neurons[grid]
+        for index in indices:
+            weight[index] = mean
 
 
 def _overlap(tap: Axes, g: Geometry) -> tuple[tuple[slice, ...], tuple[slice, ...]]:

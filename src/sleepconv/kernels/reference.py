@@ -46,6 +46,13 @@ def weight_gradient(x: Tensor, grad: Tensor, geometry: Geometry) -> Tensor:
     return dw
 
 
+def share_(weight: Tensor, grids: Tensor) -> None:
+    """w_i ← (Σ_{j in the grid of i} w_j) / (number of neurons of that grid), summed in double precision."""
+    for grid in grids.unique():
+        neurons = grids == grid
+        weight[neurons] = weight[neurons].double().mean(dim=0).to(weight.dtype)
+
+
 def _padded(x: Tensor, g: Geometry) -> Tensor:
     axes = zip(g.input_size, g.output_size, g.kernel_size, g.stride, g.padding, g.dilation, strict=True)
     sides: list[int] = []

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sleepconv.functional.locally_connected import padding_sides
 from sleepconv.functional.measures import weight_snr
-from sleepconv.functional.sharing import Index, grid_indices
+from sleepconv.kernels.lattice import Index, grid_indices
 from sleepconv.sleep.layers import Border, sharing_grids
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from sleepconv.kernels import batched
 from sleepconv.kernels.geometry import Geometry, empty_activations, position_major
 
 
@@ -60,7 +61,9 @@ def weight_gradient(x: Tensor, grad: Tensor, geometry: Geometry) -> Tensor:
 
 
 def share_(weight: Tensor, grids: Tensor) -> None:
-    """Every filter becomes the mean of its grid's, in place; for contiguous float32 or float64 weights on the CPU."""
+    """Set the filters as ``reference.share_`` does; half precision and strided weights are left to ``batched``."""
+    if not weight.is_contiguous() or weight.dtype not in (torch.float32, torch.float64):
+        return batched.share_(weight, grids)
     library = _library()
     assert not isinstance(library, str), library
     order = grids.flatten().argsort(stable=True)
