@@ -181,10 +181,10 @@ def test_before_pytorch_is_imported_its_loader_answers_as_without_sleepconv():
     ("change", "says"),
     [
         ({"groups": 3}, "groups divides both"),
-        ({"in_channels": 0}, "in_channels is a whole number ≥ 1, not 0"),
+        ({"in_channels": 0}, "`in_channels` must be an int, at least 1, got 0"),
         ({"padding_mode": "mirror"}, "padding_mode is one of"),
         ({"bias": "yes"}, "bias is"),
-        ({"kernel_size": 0}, "kernel_size is a whole number"),
+        ({"kernel_size": 0}, "`kernel_size` must be an int"),
         ({"kernel_size": 9}, "smaller than a filter"),
         ({"input_size": (6, 6, 6)}, "input_size"),
     ],

@@ -131,14 +131,14 @@ def test_impossible_layers_are_refused(change, says):
 
 @pytest.mark.parametrize("shape", [(2, 4, 4), (2, 5, 3), (4,), (2, 4)])
 def test_tokens_of_another_number_or_size_are_refused(shape):
-    with pytest.raises(ValueError, match=r"patches=5, features=4\) here, but got \(" + str(shape[0])):
+    with pytest.raises(ValueError, match=r"must have shape \(..., 5, 4\), got \(" + str(shape[0])):
         PerPatchLinear(4, 6, num_patches=5)(torch.zeros(shape))
 
 
 def test_weights_and_biases_of_a_wrong_shape_are_refused():
-    with pytest.raises(ValueError, match=r"\(patches, out_features, in_features\), not \(6, 4\)"):
+    with pytest.raises(ValueError, match=r"\(patches, out_features, in_features\), got shape \(6, 4\)"):
         per_patch_linear(torch.zeros(5, 4), torch.zeros(6, 4))
-    with pytest.raises(ValueError, match=r"bias has the shape \(6,\).*not \(5,\)"):
+    with pytest.raises(ValueError, match=r"bias must have shape \(6,\).*got \(5,\)"):
         per_patch_linear(torch.zeros(5, 4), torch.zeros(5, 6, 4), torch.zeros(5))
 
 

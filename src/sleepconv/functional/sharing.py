@@ -1,4 +1,4 @@
-"""Weight sharing on tensors: at once (each grid's filters become their mean) or by one Hebbian step."""
+"""Weight sharing on tensors: at once (each filter becomes the mean of its grid) or by one Hebbian step."""
 
 import torch
 from jaxtyping import Float, Int64
@@ -16,12 +16,12 @@ def share_weights_(
 
     .. math:: w_i \leftarrow \frac{1}{|G(i)|} \sum_{j \in G(i)} w_j
 
-    The limit of Eq. 5 of Pogodin et al. (2021) for small weight decay, reached at once. Beyond the weights
-    it needs memory for one filter per grid at most.
+    The limit of Eq. 5 of Pogodin et al. (2021) for small weight decay, reached at once. Needs hardly any memory beyond
+    the weights.
 
     Args:
-        weight: one filter per output position: the leading axes are those of ``grids`` (one to three
-            spatial axes, or tokens), the others belong to the filter.
+        weight: one filter per output position: the leading axes are those of ``grids`` (one to three spatial axes, or
+            tokens), the others belong to the filter.
         grids: the grid of each position, as from ``lateral_grids``.
 
     >>> weight = torch.tensor([[1.0], [10.0], [3.0], [20.0]])
@@ -32,8 +32,8 @@ def share_weights_(
     neurons = neurons_per_grid(weight, grids)
     if int(neurons.max()) < 2:
         raise ValueError(
-            f"every grid has one neuron ({grids.numel()} positions and grids): there is nothing to share. "
-            "Leave this layer out, or give a shorter period to lateral_grids"
+            f"there is nothing to share: each of the {grids.numel()} grids has one neuron; "
+            "leave this layer out, or give a shorter period to lateral_grids"
         )
     kernel_for(weight).share_(weight, grids)
     return weight
@@ -43,11 +43,11 @@ def share_weights_(
 def grid_sums(
     weight: Float[Tensor, "*positions_and_filter"], grids: Int64[Tensor, "*positions"], *, number: int = 0
 ) -> tuple[Float[Tensor, "grids *filter"], Int64[Tensor, "grids"]]:
-    """Add up the filters of each grid; also return how many neurons each grid has.
+    """Return the sum of the filters of each grid, and how many neurons each grid has.
 
-    Half-precision filters are added, and returned, in float32. Sums and counts of the parts of a layer (on
-    several processes) add up to those of the whole; a part may lack some grids, so ``number`` says how many
-    there are at least.
+    Half-precision filters are summed, and returned, in float32. Sums and counts of the parts of a layer (on several
+    processes) add up to those of the layer; since a part may lack some grids, ``number`` is the least number of grids
+    to return.
 
     >>> grid_sums(torch.tensor([[1.0], [10.0], [3.0]]), torch.tensor([0, 1, 0]))
     (tensor([[ 4.],
@@ -107,9 +107,9 @@ def hebbian_step_(
         initial: the weights at the start of this sleep, w^init.
         patterns: the inputs x that all neurons of a grid see.
         rate: the learning rate of this step.
-        decay: γ, one number or one per grid.
-        momentum: the share of the velocity that survives a step.
-        inhibition: α; none means perfect inhibition.
+        decay: γ, one value or one per grid.
+        momentum: the fraction of the velocity that is kept at each step.
+        inhibition: α; None means perfect inhibition.
         noise: ξ, added to each neuron's view of each pattern.
 
     >>> weight = torch.tensor([0.0, 2.0]).reshape(1, 2, 1, 1)
@@ -132,11 +132,11 @@ def hebbian_step_(
 
 
 def neurons_per_grid(weight: Tensor, grids: Tensor, number: int = 0) -> Int64[Tensor, "grids"]:
-    """Count the neurons of each grid, after checking that ``weight`` has a filter for each."""
+    """Return the number of neurons of each grid, after checking that ``weight`` has a filter for each neuron."""
     positions = tuple(weight.shape[: grids.dim()])
     if positions != tuple(grids.shape) or grids.numel() == 0:
         raise ValueError(
-            f"weight starts with the positions {positions}, but grids covers {tuple(grids.shape)}: "
-            "both must list the same output neurons, at least one"
+            f"the leading axes of weight are {positions}, but grids covers {tuple(grids.shape)}: "
+            "both must have the same output neurons, at least one"
         )
     return torch.bincount(grids.flatten(), minlength=number)

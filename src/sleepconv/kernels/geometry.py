@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, product
 from math import prod
 from operator import mul
 
@@ -59,10 +59,7 @@ class Geometry:
     @cached_property
     def taps(self) -> list[Axes]:
         """The places of a filter: (0, 0), (0, 1), … in two dimensions."""
-        return [
-            tuple(i)
-            for i in torch.cartesian_prod(*map(torch.arange, self.kernel_size)).view(-1, len(self.stride)).tolist()
-        ]
+        return list(product(*map(range, self.kernel_size)))
 
 
 def position_major(x: Tensor) -> Tensor:

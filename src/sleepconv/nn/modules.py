@@ -11,16 +11,9 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from sleepconv.functional.grids import interior_neurons, lateral_grids
-from sleepconv.functional.locally_connected import (
-    Padding,
-    locally_connected1d,
-    locally_connected2d,
-    locally_connected3d,
-    output_size,
-    padding_sides,
-)
+from sleepconv.functional.locally_connected import locally_connected1d, locally_connected2d, locally_connected3d
 from sleepconv.functional.per_patch import per_patch_linear
-from sleepconv.functional.sizes import Sizes, per_axis, whole
+from sleepconv.functional.sizes import Padding, Sizes, check_int, output_size, padding_sides, per_axis
 from sleepconv.nn.known_operations import guard_gradients
 
 PADDING_MODES = {"zeros": "constant", "reflect": "reflect", "replicate": "replicate", "circular": "circular"}
@@ -185,7 +178,11 @@ class LocallyConnected(nn.Module):
 
 
 def _channels(in_channels: int, out_channels: int, groups: int) -> tuple[int, int, int]:
-    ins, outs, groups = whole("in_channels", in_channels), whole("out_channels", out_channels), whole("groups", groups)
+    ins, outs, groups = (
+        check_int("in_channels", in_channels),
+        check_int("out_channels", out_channels),
+        check_int("groups", groups),
+    )
     if ins % groups or outs % groups:
         raise ValueError(f"in_channels={ins}, out_channels={outs}, groups={groups}: groups divides both channel counts")
     return ins, outs, groups

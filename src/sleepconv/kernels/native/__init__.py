@@ -63,7 +63,8 @@ def weight_gradient(x: Tensor, grad: Tensor, geometry: Geometry) -> Tensor:
 def share_(weight: Tensor, grids: Tensor) -> None:
     """Set the filters as ``reference.share_`` does; half precision and strided weights are left to ``batched``."""
     if not weight.is_contiguous() or weight.dtype not in (torch.float32, torch.float64):
-        return batched.share_(weight, grids)
+        batched.share_(weight, grids)
+        return
     library = _library()
     assert not isinstance(library, str), library
     order = grids.flatten().argsort(stable=True)
