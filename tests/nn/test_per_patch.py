@@ -118,9 +118,9 @@ def test_repr_says_the_sizes():
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"num_patches": 0}, "num_patches=0: all are at least 1"),
+        ({"num_patches": 0}, "`num_patches` must be an int, at least 1, got 0"),
         ({"in_features": 0}, "at least 1"),
-        ({"bias": "neuron"}, "bias is .* not 'neuron'"),
+        ({"bias": "neuron"}, "`bias` must be one of .* got 'neuron'"),
     ],
 )
 def test_impossible_layers_are_refused(change, says):
