@@ -1,4 +1,4 @@
-"""Tensors in, tensors out: the operations that layers, sleep and simulations are made of."""
+"""Functions on tensors that layers, sleep and simulations are built from."""
 
 from sleepconv.functional.grids import interior_neurons, lateral_grids, leave_border_alone
 from sleepconv.functional.locally_connected import locally_connected1d, locally_connected2d, locally_connected3d

@@ -17,7 +17,7 @@ def grid_indices(grids: Int64[Tensor, "*positions"]) -> Iterator[tuple[int, list
     >>> list(grid_indices(torch.tensor([0, 1, 0])))
     [(0, [(slice(0, None, 2),)]), (1, [(slice(1, None, 2),)])]
     """
-    corner = _repeated_corner(grids)
+    corner = repeated_corner(grids)
     if corner is not None:
         for phases in product(*(range(s) for s in corner.shape)):
             yield int(corner[phases]), [tuple(slice(p, None, s) for p, s in zip(phases, corner.shape, strict=True))]
@@ -36,7 +36,7 @@ def summed_grids(weight: Tensor, grids: Int64[Tensor, "*positions"]) -> Iterator
     Half-precision filters are summed in float32. A grid that has been yielded may be overwritten: its weights are
     not read again.
     """
-    corner, indices = _repeated_corner(grids), grid_indices(grids)
+    corner, indices = repeated_corner(grids), grid_indices(grids)
     if corner is not None:
         sums = _lattice_sums(weight, corner.shape)
         yield from ((grid, where, total) for (grid, where), total in zip(indices, sums, strict=True))
@@ -49,7 +49,7 @@ def summed_grids(weight: Tensor, grids: Int64[Tensor, "*positions"]) -> Iterator
         yield grid, where, total
 
 
-def _repeated_corner(grids: Tensor) -> Tensor | None:
+def repeated_corner(grids: Tensor) -> Tensor | None:
     """Return the corner of distinct numbers that tiles ``grids``, or None if ``grids`` is not a regular lattice."""
     corner = grids
     for axis, size in enumerate(grids.shape):
