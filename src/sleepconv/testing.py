@@ -12,7 +12,7 @@ from sleepconv.nn.modules import LocallyConnected
 from sleepconv.sleep.distributed import whole_weight
 from sleepconv.sleep.layers import Border, sharing_grids, sleeping_layers
 
-Shift = tuple[int, ...]
+_Shift = tuple[int, ...]
 
 
 @torch.no_grad()
@@ -50,7 +50,7 @@ def assert_convolutional(
 
 @torch.no_grad()
 def assert_grid_equivariant(
-    layer: nn.Module, shifts: int | Sequence[int | Shift] | None = None, *, tolerance: float = 1e-5
+    layer: nn.Module, shifts: int | Sequence[int | _Shift] | None = None, *, tolerance: float = 1e-5
 ) -> None:
     r"""Raise an AssertionError unless the layer's interior commutes with shifts of its input.
 
@@ -88,7 +88,7 @@ def assert_grid_equivariant(
             raise AssertionError(_describe_failure(layer, shift, moved, error, scale, tolerance))
 
 
-def _differences(weight: Tensor, grids: Tensor) -> Iterator[tuple[int, Shift, float]]:
+def _differences(weight: Tensor, grids: Tensor) -> Iterator[tuple[int, _Shift, float]]:
     """Yield for each grid the neuron whose filter differs most from that of the grid's first, and by how much."""
     for number, indices in grid_indices(grids):
         first = weight[indices[0]][(0,) * grids.dim()]
@@ -98,7 +98,7 @@ def _differences(weight: Tensor, grids: Tensor) -> Iterator[tuple[int, Shift, fl
         yield number, tuple(positions[worst].tolist()), float(torch.cat(apart)[worst])
 
 
-def _spacing_shifts(layer: LocallyConnected) -> list[Shift]:
+def _spacing_shifts(layer: LocallyConnected) -> list[_Shift]:
     shifts, corner = [], repeated_corner(layer.grids)
     assert corner is not None  # lateral grids are regular lattices
     for axis, (spacing, stride) in enumerate(zip(corner.shape, layer.stride, strict=True)):
@@ -113,7 +113,7 @@ def _spacing_shifts(layer: LocallyConnected) -> list[Shift]:
     return shifts
 
 
-def _as_shifts(shifts: int | Sequence[int | Shift], axes: int) -> list[Shift]:
+def _as_shifts(shifts: int | Sequence[int | _Shift], axes: int) -> list[_Shift]:
     listed = [shifts] if isinstance(shifts, int) else list(shifts)
     vectors = [
         vector
@@ -125,7 +125,7 @@ def _as_shifts(shifts: int | Sequence[int | Shift], axes: int) -> list[Shift]:
     return vectors
 
 
-def _along(axis: int, shift: int, axes: int) -> Shift:
+def _along(axis: int, shift: int, axes: int) -> _Shift:
     return tuple(shift if a == axis else 0 for a in range(axes))
 
 
@@ -135,7 +135,7 @@ def _interior(layer: LocallyConnected, axis: int) -> tuple[int, int]:
     return neurons.start, neurons.stop - 1
 
 
-def _neurons_moved(layer: LocallyConnected, shift: Shift) -> Shift:
+def _neurons_moved(layer: LocallyConnected, shift: _Shift) -> _Shift:
     """Return by how many neurons the responses move when the input moves by this many pixels."""
     if any(s % stride for s, stride in zip(shift, layer.stride, strict=True)):
         raise ValueError(
@@ -153,7 +153,7 @@ def _neurons_moved(layer: LocallyConnected, shift: Shift) -> Shift:
     return moved
 
 
-def _overlapping_responses(layer: LocallyConnected, shift: Shift, moved: Shift) -> tuple[Tensor, Tensor]:
+def _overlapping_responses(layer: LocallyConnected, shift: _Shift, moved: _Shift) -> tuple[Tensor, Tensor]:
     """Return the responses to two overlapping views of one scene, cut to where both should be equal."""
     extent = [size + s for size, s in zip(layer.input_size, shift, strict=True)]
     generator = torch.Generator().manual_seed(0)
@@ -168,7 +168,7 @@ def _overlapping_responses(layer: LocallyConnected, shift: Shift, moved: Shift) 
 
 
 def _describe_failure(
-    layer: LocallyConnected, shift: Shift, moved: Shift, error: Tensor, scale: float, tolerance: float
+    layer: LocallyConnected, shift: _Shift, moved: _Shift, error: Tensor, scale: float, tolerance: float
 ) -> str:
     worst = int(error.argmax())
     _, channel, *place = (int(index) for index in torch.unravel_index(torch.tensor(worst), error.shape))

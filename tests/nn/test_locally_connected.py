@@ -201,7 +201,7 @@ def test_an_input_of_another_size_is_refused():
 
 
 def test_another_kind_of_module_is_refused():
-    with pytest.raises(TypeError, match="expected a Conv2d, got a Linear"):
+    with pytest.raises(TypeError, match="expected a Conv2d, got Linear"):
         LocallyConnected2d.from_conv2d(nn.Linear(3, 3), 6)
 
 

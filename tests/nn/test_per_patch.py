@@ -143,5 +143,5 @@ def test_weights_and_biases_of_a_wrong_shape_are_refused():
 
 
 def test_only_a_linear_layer_can_be_copied():
-    with pytest.raises(TypeError, match="expected a Linear, got a Conv1d"):
+    with pytest.raises(TypeError, match="expected a Linear, got Conv1d"):
         PerPatchLinear.from_linear(nn.Conv1d(3, 3, 1), 5)

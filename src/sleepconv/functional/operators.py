@@ -11,9 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, library
 
-from sleepconv.functional.sizes import Sides, check_int, describe_padding, padded_output_size, per_axis
+from sleepconv.functional.sizes import Sides, check_divisible, check_int, describe_padding, padded_output_size, per_axis
 from sleepconv.kernels import Geometry, kernel_for
 from sleepconv.kernels.geometry import channel_major, empty_activations
+
+_WEIGHT_AXES = "output size, out_channels, in_channels / groups, kernel size"
 
 
 def checked_geometry(
@@ -75,10 +77,9 @@ def checked_geometry(
 def check_tensors(tensors: Mapping[str, Tensor], axes: int) -> None:
     """Raise an error unless the tensors have the right ranks, one floating-point dtype and one device."""
     for name, tensor in tensors.items():
-        space = "(output size, out_channels, in_channels / groups, kernel size)"
-        rank, space = (2 * axes + 2, space) if name == "weight" else (axes + 2, "(batch, channels, space)")
+        rank, meaning = (2 * axes + 2, _WEIGHT_AXES) if name == "weight" else (axes + 2, "batch, channels, space")
         if tensor.dim() != rank and name != "bias":
-            raise ValueError(f"expected a {rank}-dimensional {name} {space}, got shape {tuple(tensor.shape)}")
+            raise ValueError(f"expected a {rank}-dimensional {name} ({meaning}), got shape {tuple(tensor.shape)}")
         if not tensor.is_floating_point():
             raise TypeError(f"{name} must have a real floating-point dtype, got {tensor.dtype}")
     if len({tensor.dtype for tensor in tensors.values()}) > 1:
@@ -113,9 +114,8 @@ def _check_channels(tensors: Mapping[str, Tensor], g: Geometry) -> None:
                 f"the input has {g.in_channels} channels, but the weight takes {per_group * g.groups} "
                 f"({per_group} in each of {g.groups} groups)"
             )
-    for name, channels in (("in_channels", g.in_channels), ("out_channels", g.out_channels)):
-        if channels % g.groups:
-            raise ValueError(f"`{name}` ({channels}) must be divisible by `groups` ({g.groups})")
+    check_divisible("in_channels", g.in_channels, "groups", g.groups)
+    check_divisible("out_channels", g.out_channels, "groups", g.groups)
 
 
 def _check_fit(tensors: Mapping[str, Tensor], g: Geometry, sides: Sides) -> None:

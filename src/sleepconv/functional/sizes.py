@@ -112,6 +112,17 @@ def check_int(name: str, value: int, *, least: int = 1) -> int:
     return number
 
 
+def check_divisible(name: str, value: int, divisor_name: str, divisor: int) -> None:
+    """Raise a ValueError unless the value is a multiple of the divisor.
+
+    >>> check_divisible("in_channels", 3, "groups", 2)
+    Traceback (most recent call last):
+    ValueError: `in_channels` (3) must be divisible by `groups` (2)
+    """
+    if value % check_int(divisor_name, divisor):
+        raise ValueError(f"`{name}` ({value}) must be divisible by `{divisor_name}` ({divisor})")
+
+
 def check_finite(
     name: str, value: Any, *, least: float | None = None, most: float | None = None, or_else: str = ""
 ) -> None:

@@ -8,14 +8,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sleepconv.functional.sizes import check_divisible, check_int
+
 
 class PatchEmbedding(nn.Module):
     """A linear embedding of image patches: (batch, 3, height, width) to (batch, patches, width)."""
 
     def __init__(self, image_size: int, patch_size: int, width: int) -> None:
         super().__init__()
-        if min(image_size, patch_size) < 1 or image_size % patch_size:
-            raise ValueError(f"`image_size` ({image_size}) must be divisible by `patch_size` ({patch_size})")
+        check_divisible("image_size", check_int("image_size", image_size), "patch_size", patch_size)
         self.num_patches = (image_size // patch_size) ** 2
         self.projection = nn.Conv2d(3, width, patch_size, stride=patch_size)
 
@@ -116,8 +117,7 @@ def small_vit(
     >>> small_vit()(torch.randn(2, 3, 32, 32)).shape
     torch.Size([2, 10])
     """
-    if heads < 1 or width % heads:
-        raise ValueError(f"`width` ({width}) must be divisible by `heads` ({heads})")
+    check_divisible("width", width, "heads", heads)
     patches = PatchEmbedding(image_size, patch_size, width)
     embedding = nn.Sequential(patches, PositionEmbedding(patches.num_patches, width))
     blocks: list[nn.Module] = [TransformerBlock(width, heads) for _ in range(depth)]

@@ -22,7 +22,7 @@ from sleepconv.nn.modules import (
     PerPatchLinear,
 )
 
-Layer = TypeVar("Layer")
+_Layer = TypeVar("_Layer")
 
 _COUNTERPARTS: dict[type[nn.Module], type[LocallyConnected]] = {
     nn.Conv1d: LocallyConnected1d,
@@ -174,8 +174,8 @@ class NothingConvertedWarning(UserWarning):
 
 
 def select(
-    model: nn.Module, layers: Mapping[str, Layer], *, include: Iterable[str] | None = None, exclude: Iterable[str] = ()
-) -> dict[str, Layer]:
+    model: nn.Module, layers: Mapping[str, _Layer], *, include: Iterable[str] | None = None, exclude: Iterable[str] = ()
+) -> dict[str, _Layer]:
     """Return those of the named layers that are, or are inside, an included module and not an excluded one.
 
     A module that has several names can be chosen by any of them.

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from sleepconv.functional.grids import interior_neurons, lateral_grids
 from sleepconv.functional.locally_connected import locally_connected1d, locally_connected2d, locally_connected3d
 from sleepconv.functional.per_patch import per_patch_linear
-from sleepconv.functional.sizes import Padding, Sizes, check_int, output_size, padding_sides, per_axis
+from sleepconv.functional.sizes import Padding, Sizes, check_divisible, check_int, output_size, padding_sides, per_axis
 from sleepconv.nn.known_operations import guard_gradients
 
-Module = TypeVar("Module", bound=nn.Module)
+_Module = TypeVar("_Module", bound=nn.Module)
 
 _PADDING_MODES = {"zeros": "constant", "reflect": "reflect", "replicate": "replicate", "circular": "circular"}
 
@@ -54,14 +54,11 @@ class LocallyConnected(nn.Module):
     ) -> None:
         super().__init__()
         axes = self.axes
-        self.in_channels, self.out_channels = (
-            check_int("in_channels", in_channels),
-            check_int("out_channels", out_channels),
-        )
+        self.in_channels = check_int("in_channels", in_channels)
+        self.out_channels = check_int("out_channels", out_channels)
         self.groups = check_int("groups", groups)
-        for name, channels in (("in_channels", self.in_channels), ("out_channels", self.out_channels)):
-            if channels % self.groups:
-                raise ValueError(f"`{name}` ({channels}) must be divisible by `groups` ({self.groups})")
+        check_divisible("in_channels", self.in_channels, "groups", self.groups)
+        check_divisible("out_channels", self.out_channels, "groups", self.groups)
         _check_choice("padding_mode", padding_mode, _PADDING_MODES)
         _check_choice("bias", bias, (True, False, "shared", "neuron"))
         self.kernel_size = per_axis("kernel_size", kernel_size, axes)
@@ -153,7 +150,7 @@ class LocallyConnected(nn.Module):
     @classmethod
     def _from_convolution(cls, conv: Any, input_size: Sizes) -> Self:
         if not isinstance(conv, cls.convolution):
-            raise TypeError(f"expected a {cls.convolution.__name__}, got a {type(conv).__name__}")
+            raise TypeError(f"expected a {cls.convolution.__name__}, got {type(conv).__name__}")
         names = ("stride", "padding", "dilation", "groups", "padding_mode")
         options: dict[str, Any] = {name: getattr(conv, name) for name in names}
         options |= {"bias": conv.bias is not None, "device": "meta", "dtype": conv.weight.dtype}
@@ -306,10 +303,8 @@ class PerPatchLinear(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.in_features, self.out_features = (
-            check_int("in_features", in_features),
-            check_int("out_features", out_features),
-        )
+        self.in_features = check_int("in_features", in_features)
+        self.out_features = check_int("out_features", out_features)
         self.num_patches = check_int("num_patches", num_patches)
         _check_choice("bias", bias, (True, False, "shared", "patch"))
         self.init_noise = init_noise
@@ -357,7 +352,7 @@ class PerPatchLinear(nn.Module):
         PerPatchLinear(3, 4, num_patches=5, bias=True)
         """
         if not isinstance(linear, nn.Linear):
-            raise TypeError(f"expected a Linear, got a {type(linear).__name__}")
+            raise TypeError(f"expected a Linear, got {type(linear).__name__}")
         options: dict[str, Any] = {"bias": linear.bias is not None, "device": "meta", "dtype": linear.weight.dtype}
         layer = cls(linear.in_features, linear.out_features, num_patches=num_patches, **options)
         return _with_weights(layer, linear, linear.weight, linear.bias)
@@ -375,7 +370,7 @@ def _check_choice(name: str, value: object, choices: Iterable[object]) -> None:
 
 
 @torch.no_grad()
-def _with_weights(layer: Module, source: nn.Module, weight: Tensor, bias: Tensor | None) -> Module:
+def _with_weights(layer: _Module, source: nn.Module, weight: Tensor, bias: Tensor | None) -> _Module:
     """Return the layer with these values, on their device, and as frozen and in the mode that the source is."""
     layer.to_empty(device=weight.device)
     for name, value in {"weight": weight, "bias": bias}.items():
