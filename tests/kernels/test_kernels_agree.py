@@ -160,6 +160,7 @@ def test_any_memory_layout_of_the_weight_is_shared_in_place(kernel):
     KERNELS[kernel].share_(weight, grids)
     torch.testing.assert_close(weight, expected)
     assert torch.equal(memory[:, 1::2], rest)
+    assert weight._version > 0
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

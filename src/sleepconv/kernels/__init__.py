@@ -23,8 +23,14 @@ class Kernel(Protocol):
 
     Arguments have been validated: tensors are floating point, share one dtype and device, and fit the geometry. They
     may have any memory layout. Activations have the shape (batch, channels, *space); weights that of
-    ``Geometry.weight_shape``. Results have the dtype of the arguments; float16 and bfloat16 are accumulated in
-    float32. No function takes part in autograd: ``sleepconv.functional.operators`` registers the derivatives.
+    ``Geometry.weight_shape``. Results have the dtype of the arguments. No function takes part in autograd:
+    ``sleepconv.functional.operators`` registers the derivatives.
+
+    >>> import torch
+    >>> weight = torch.tensor([[1.0], [10.0], [3.0]])
+    >>> KERNELS["reference"].share_(weight, torch.tensor([0, 1, 0]))
+    >>> weight.flatten().tolist()
+    [2.0, 10.0, 2.0]
     """
 
     __name__: str
@@ -43,8 +49,9 @@ class Kernel(Protocol):
 
         ``grids`` is an int64 tensor on the CPU that holds the number of each neuron's grid; its shape is that of the
         leading axes of ``weight``, whatever their number, and the remaining axes belong to the filter. Numbers may
-        be in any order and may be missing; neurons of one grid need not form a lattice, but usually do. The change
-        must increment the version of ``weight``, as any PyTorch operation in place does.
+        be in any order and may be missing; neurons of one grid need not form a lattice, but usually do. The mean of
+        half-precision filters is computed in float32 or better. The change must increment the version of ``weight``,
+        as any PyTorch operation in place does.
         """
 
 
