@@ -91,7 +91,7 @@ def test_responses_that_overflow_do_not_pass():
     layer = LocallyConnected1d(1, 2, 3, input_size=12)
     layer.weight.data.fill_(3e38)
     assert_convolutional(layer)
-    with pytest.raises(AssertionError, match="responses of this layer contain NaN or infinity"):
+    with pytest.raises(AssertionError, match="responses of this layer .* contain NaN or infinity"):
         assert_grid_equivariant(layer)
 
 
@@ -113,7 +113,7 @@ def test_checks_leave_the_random_state_alone():
 
 
 def test_what_cannot_be_checked_is_refused():
-    with pytest.raises(TypeError, match="not a Conv2d"):
+    with pytest.raises(TypeError, match="got Conv2d"):
         assert_grid_equivariant(nn.Conv2d(1, 1, 3))
     with pytest.raises(ValueError, match="no locally connected layer"):
         assert_convolutional(nn.Conv2d(1, 1, 3))
@@ -123,5 +123,5 @@ def test_what_cannot_be_checked_is_refused():
     with pytest.raises(ValueError, match="nothing to compare"):
         assert_grid_equivariant(layer, shifts=7)
     for shifts in (0, -3, [], [(3, 3, 3)]):
-        with pytest.raises(ValueError, match="positive numbers"):
+        with pytest.raises(ValueError, match="positive ints"):
             assert_grid_equivariant(layer, shifts=shifts)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     )
     from sleepconv.sleep import Sleep
 
-# Where each name lives, if it is not a module itself. Names are imported when they are first used: PyTorch takes
-# seconds to import, and `sleepconv --help` should not.
+# The module of each name that is not a module itself. Names are imported at first use: importing PyTorch takes seconds,
+# and `sleepconv --help` should not.
 _HOMES = {
     **dict.fromkeys(["brain", "experiments", "functional", "kernels", "models", "nn"]),
     **dict.fromkeys(["optim", "simulation", "sleep", "testing"]),
@@ -64,16 +64,16 @@ def __dir__() -> list[str]:
 
 
 class _RegisterOperators(MetaPathFinder):
-    """Lets PyTorch know our operators (``torch.export.load`` needs them) as soon as PyTorch has been imported.
+    """An import hook that registers our operators with PyTorch (``torch.export.load`` needs them) once it is imported.
 
-    If it is our kernels that import it, it is done after them, since the operators need them.
+    If our kernels import PyTorch, the operators are registered after the kernels, which they need.
     """
 
     def __init__(self) -> None:
         self.executing: list[str] = []
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        """What the other finders find, executed under our eyes."""
+        """Return what the other finders find, with a loader that reports when the module has been executed."""
         if name not in ("torch", "sleepconv.kernels"):
             return None
         others = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
@@ -83,7 +83,7 @@ class _RegisterOperators(MetaPathFinder):
         return spec
 
     def done(self) -> None:
-        """A module has been executed."""
+        """Register the operators after the outermost watched module has been executed."""
         self.executing.pop()
         if not self.executing:
             if self in sys.meta_path:
@@ -96,7 +96,7 @@ class _Watched(Loader):
         self.loader, self.watcher = loader, watcher
 
     def __getattr__(self, name: str) -> Any:
-        if name == "loader":  # a copy that has none yet
+        if name == "loader":  # while being copied
             raise AttributeError(name)
         return getattr(self.loader, name)
 

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and read or said to be absent, never taken for absent."""
+"""Files that are written completely or not at all, and reads that tell a missing file from a failing disk."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def write_atomically(target: Path, text: str) -> None:
-    """Write a text file so that a reader sees the old one or the new one, never a part; its folder is made if need be.
+    """Write a text file so that readers see the old or the new content, never a part; create its folder if needed.
 
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "new" / "note.txt"
@@ -22,17 +22,17 @@ def write_atomically(target: Path, text: str) -> None:
         with open(draft, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
-            os.fsync(file.fileno())  # else a power cut can leave the new name with nothing in it
+            os.fsync(file.fileno())  # otherwise a power cut can leave an empty file
         os.replace(draft, target)
     except OSError as error:
-        error.filename = error.filename or os.fspath(target)  # a full disk does not say which file it was
+        error.filename = error.filename or os.fspath(target)  # the error of a full disk does not name the file
         raise
     finally:
         draft.unlink(missing_ok=True)
 
 
 def read_if_there(file: Path) -> bytes | None:
-    """What a file holds, or None if there is none; a disk that does not answer is an error, not an absent file.
+    """Return the content of a file, or None if it does not exist; any other failure is an error.
 
     >>> import tempfile
     >>> read_if_there(Path(tempfile.mkdtemp()) / "nothing") is None
@@ -43,12 +43,12 @@ def read_if_there(file: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        error.filename = error.filename or os.fspath(file)  # a disk that fails in the middle does not say which file
+        error.filename = error.filename or os.fspath(file)  # the error of a failing disk may not name the file
         raise
 
 
 def size_if_there(file: Path) -> int | None:
-    """A file's bytes, or None if there is none; a disk that does not answer is an error here too.
+    """Return the size of a file in bytes, or None if it does not exist; any other failure is an error.
 
     >>> import tempfile
     >>> size_if_there(Path(tempfile.mkdtemp()) / "nothing") is None
@@ -61,7 +61,7 @@ def size_if_there(file: Path) -> int | None:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """What a JSON text says; a number that is too large for a float is a ValueError, before anybody computes with it.
+    """Parse JSON; raise a ValueError for a number that is too large for a float, instead of returning infinity.
 
     >>> parse_json('{"top1": 1e999}')
     Traceback (most recent call last):

@@ -1,6 +1,6 @@
-"""Arrays in files, mapped to memory, whose room on the disk is taken before anything is written to them.
+"""Memory-mapped arrays in files whose disk space is reserved before anything is written to them.
 
-A write to a mapped page for which the disk has no room raises no error: it ends the process with SIGBUS.
+Writing to a mapped page for which the disk has no space raises no error: it ends the process with SIGBUS.
 """
 
 import errno
@@ -10,13 +10,13 @@ from typing import IO, Any
 
 import numpy as np
 
-CHUNK_BYTES = 1 << 24
-# What a file system says that cannot take room without writing.
-CANNOT_RESERVE = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+_CHUNK_BYTES = 1 << 24
+# Errors of file systems that cannot reserve space without writing.
+_CANNOT_RESERVE = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
 def mapped_array(path: Path, dtype: Any, shape: tuple[int, ...]) -> np.memmap:
-    """A new ``.npy`` file as an array that can be written to; on a full disk an `OSError`, and no file.
+    """Create a ``.npy`` file and return it as a writable array; on a full disk raise an `OSError` and leave no file.
 
     >>> import tempfile
     >>> array = mapped_array(Path(tempfile.mkdtemp()) / "zeros.npy", np.uint8, (2, 3))
@@ -25,7 +25,7 @@ def mapped_array(path: Path, dtype: Any, shape: tuple[int, ...]) -> np.memmap:
     """
     try:
         array: np.memmap = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
-        _take_room(path)
+        _reserve_space(path)
     except OSError as error:
         path.unlink(missing_ok=True)
         error.filename = error.filename or os.fspath(path)
@@ -34,7 +34,7 @@ def mapped_array(path: Path, dtype: Any, shape: tuple[int, ...]) -> np.memmap:
 
 
 def save_array(path: Path, values: np.ndarray) -> None:
-    """Write an array as an ``.npy`` file; on a full disk an `OSError` that says so, and no file.
+    """Write an array to a ``.npy`` file; on a full disk raise an `OSError` and leave no file.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "two.npy"
@@ -45,22 +45,22 @@ def save_array(path: Path, values: np.ndarray) -> None:
     mapped_array(path, values.dtype, values.shape)[...] = values
 
 
-def _take_room(path: Path) -> None:
-    """Give every byte of a file, which may have holes, its place on the disk."""
+def _reserve_space(path: Path) -> None:
+    """Reserve disk space for every byte of a file, which may have holes."""
     with path.open("r+b") as file:
         if hasattr(os, "posix_fallocate"):
             try:
                 os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
                 return
             except OSError as error:
-                if error.errno not in CANNOT_RESERVE:
+                if error.errno not in _CANNOT_RESERVE:
                     raise
         _write_again(file)
 
 
 def _write_again(file: IO[bytes]) -> None:
-    """Where room can only be taken by writing: write what is there, the holes as zeros."""
-    while content := file.read(CHUNK_BYTES):
+    """Reserve space by writing the file's content again, holes as zeros."""
+    while content := file.read(_CHUNK_BYTES):
         file.seek(-len(content), os.SEEK_CUR)
         file.write(content)
         file.flush()

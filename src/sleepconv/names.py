@@ -1,11 +1,11 @@
-"""Names that were mistyped."""
+"""Suggestions for mistyped names."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Suggest the known name that is most like this one, whatever its case and dashes; "" if nothing is near.
+    """Return a suggestion of the known name closest to this one, ignoring case and dashes; "" if none is close.
 
     >>> did_you_mean("CIFAR10-local", ["cifar10_local", "cifar100_local"])
     "; did you mean 'cifar10_local'?"

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from sleepconv.functional import lateral_grids, share_weights_, weight_snr
+from sleepconv.nn import LocallyConnected1d, LocallyConnected2d, PerPatchLinear
 
 
 def test_snr_is_squared_mean_over_variance_averaged_over_weights():
@@ -45,7 +46,34 @@ def test_snr_maps_over_many_runs_at_once():
 
 
 def test_a_variance_needs_two_neurons():
-    with pytest.raises(ValueError, match="two or more"):
+    with pytest.raises(ValueError, match="at least two neurons"):
         weight_snr(torch.randn(1, 4))
     with pytest.raises(ValueError, match="one neuron"):
         weight_snr(torch.randn(3, 3, 4), lateral_grids((3, 3), 3))
+
+
+@pytest.mark.parametrize(
+    "layer", [LocallyConnected2d(2, 4, 3, input_size=9), PerPatchLinear(5, 3, num_patches=6)], ids=lambda m: str(m)[:10]
+)
+def test_the_snr_of_a_layer_is_that_of_its_weight_within_its_grids(layer):
+    assert weight_snr(layer) == weight_snr(layer.weight, layer.grids)
+    whole_layer = torch.zeros_like(layer.grids)
+    assert weight_snr(layer, whole_layer) == weight_snr(layer.weight, whole_layer)
+
+
+@pytest.mark.parametrize(
+    "layer", [LocallyConnected1d(2, 4, 3, input_size=9), LocallyConnected2d(2, 4, 3, input_size=9)]
+)
+def test_the_weight_of_a_locally_connected_layer_without_its_grids_is_an_error_that_says_what_to_call(layer):
+    with pytest.raises(ValueError, match=r"call weight_snr\(layer\) or weight_snr\(layer.weight, layer.grids\)"):
+        weight_snr(layer.weight)
+
+
+def test_the_weight_of_a_per_patch_layer_without_its_grids_is_taken_as_one_grid():
+    layer = PerPatchLinear(5, 3, num_patches=6)
+    torch.testing.assert_close(weight_snr(layer.weight), weight_snr(layer))
+
+
+def test_a_module_without_grids_is_an_error_that_names_it():
+    with pytest.raises(TypeError, match="got Conv2d"):
+        weight_snr(torch.nn.Conv2d(3, 4, 3))

@@ -9,7 +9,7 @@ from sleepconv.functional import (
     set_grids_,
     share_weights_,
 )
-from sleepconv.functional.sharing import grid_indices
+from sleepconv.kernels.lattice import grid_indices
 
 LATTICES = [
     lateral_grids((7,), 3),

@@ -1,11 +1,12 @@
-"""Every kernel computes what the reference computes: values and all gradients."""
+"""Every kernel computes what the reference computes: values, all gradients, and sharing on grids."""
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sleepconv.kernels import KERNELS, Geometry, native
+from sleepconv.functional import lateral_grids, leave_border_alone, share_weights_
+from sleepconv.kernels import KERNELS, Geometry, native, use_kernel
 from sleepconv.kernels.native import InstructionSet
 
 FAST_KERNELS = [name for name in KERNELS if name != "reference"]
@@ -123,3 +124,50 @@ def test_any_memory_layout_of_the_input_gives_the_same_result(kernel, layout):
         passes(kernel, x, weight, grad, geometry), passes("reference", x, weight, grad, geometry), strict=True
     ):
         torch.testing.assert_close(ours, expected)
+
+
+SHARED_GRIDS = {
+    "sequence": lateral_grids((7,), 3),
+    "image": lateral_grids((7, 5), 3),
+    "strided image": lateral_grids((9, 4), (3, 2), stride=2),
+    "volume": lateral_grids((3, 5, 4), 2),
+    "tokens": torch.zeros(11, dtype=torch.int64),
+    "lone neurons": lateral_grids((1, 5), 3),
+    "border left out": leave_border_alone(lateral_grids((9, 7), 3), (slice(1, 8), slice(1, 6))),
+    "no lattice": torch.tensor([[5, 2, 2], [2, 5, 5]]),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("grids", SHARED_GRIDS.values(), ids=SHARED_GRIDS)
+@pytest.mark.parametrize("kernel", FAST_KERNELS)
+def test_every_kernel_shares_as_the_loop_in_float64_does(kernel, grids, dtype):
+    for filters in [(), (1,), (5, 3, 3), (4099,)]:
+        weight = torch.randn(*grids.shape, *filters, dtype=torch.float64).to(dtype)
+        exact = weight.double()
+        KERNELS["reference"].share_(exact, grids)
+        KERNELS[kernel].share_(weight, grids)
+        torch.testing.assert_close(weight.double(), exact, rtol=0, atol=4 * torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_any_memory_layout_of_the_weight_is_shared_in_place(kernel):
+    grids = lateral_grids((6, 5), 2)
+    memory = torch.randn(4, 12, 5)
+    weight = memory.permute(1, 2, 0)[::2]
+    expected, rest = weight.clone(), memory[:, 1::2].clone()
+    KERNELS["reference"].share_(expected, grids)
+    KERNELS[kernel].share_(weight, grids)
+    torch.testing.assert_close(weight, expected)
+    assert torch.equal(memory[:, 1::2], rest)
+    assert weight._version > 0
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_the_chosen_kernel_shares(kernel, monkeypatch):
+    called = []
+    for name, module in KERNELS.items():
+        monkeypatch.setattr(module, "share_", lambda weight, grids, name=name: called.append(name))
+    with use_kernel(kernel):
+        share_weights_(torch.randn(6, 6, 2), lateral_grids((6, 6), 3))
+    assert called == [kernel]

@@ -43,7 +43,7 @@ def test_learns_a_batch_by_heart(build):
 
 
 def test_patches_that_do_not_tile_and_heads_that_do_not_divide_are_refused():
-    with pytest.raises(ValueError, match="size 5 do not tile an image of size 32"):
+    with pytest.raises(ValueError, match="`image_size` .32. must be divisible by `patch_size` .5."):
         mlp_mixer(patch_size=5)
-    with pytest.raises(ValueError, match="heads=3 and width=64"):
+    with pytest.raises(ValueError, match="`width` .64. must be divisible by `heads` .3."):
         small_vit(heads=3)

@@ -249,3 +249,27 @@ def test_every_kind_of_batch_norm_computes_the_same_in_the_other_layout(options,
     torch.testing.assert_close(local(x), model(x))
     for ours, theirs in zip(local.buffers(), model.buffers(), strict=True):
         torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize(("training", "runs"), [(True, 4), (False, 3)])
+def test_a_model_runs_once_per_mode_before_and_after_its_conversion(training, runs):
+    class Counting(Small):
+        calls = 0
+
+        def forward(self, x):
+            Counting.calls += 1
+            return super().forward(x)
+
+    to_locally_connected(Counting().train(training), torch.randn(2, 3, 8, 8))
+    assert Counting.calls == runs
+
+
+def test_a_model_that_runs_only_without_gradients_is_converted_and_keeps_no_layout():
+    class InPlaceOnAParameter(Small):
+        def forward(self, x):
+            self.norm.weight.mul_(1)
+            return super().forward(x)
+
+    local = to_locally_connected(InPlaceOnAParameter(), torch.randn(2, 3, 8, 8))
+    assert local_layers(local) == ["first", "second"]
+    assert not local.first.position_major

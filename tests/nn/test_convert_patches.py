@@ -91,7 +91,7 @@ def test_fresh_weights_differ_between_patches_and_copied_ones_do_not(z):
 def test_include_and_exclude_choose_layers_and_an_unknown_name_is_refused(z):
     assert per_patch_layers(to_per_patch(Tokens(), z, include=["first"])) == {"first": 5}
     assert per_patch_layers(to_per_patch(Tokens(), z, exclude=["first"])) == {"second": 5}
-    with pytest.raises(ValueError, match="no module 'frist'; the layers to choose from are first, second, head"):
+    with pytest.raises(ValueError, match="no module 'frist'; the layers to choose from are: first, second, head"):
         to_per_patch(Tokens(), z, exclude=["frist"])
 
 
@@ -131,7 +131,7 @@ def test_tied_parametrized_overridden_and_directly_used_layers_are_refused_by_na
         def forward(self, x):
             return F.linear(x, self.weight - self.weight.mean())
 
-    with pytest.raises(ValueError, match="0 cannot.*Standardised computes in a way of its own"):
+    with pytest.raises(ValueError, match="0 cannot.*Standardised overrides how a "):
         to_per_patch(nn.Sequential(Standardised(4, 4)), z)
 
     class Direct(nn.Module):
@@ -167,8 +167,8 @@ def test_attention_with_weights_of_its_own_is_left_alone_and_named_once(training
     with pytest.warns(UserWarning, match="self_attn") as caught:
         local = to_per_patch(layer, z, copy_weights=True)
     assert [str(w.message) for w in caught] == [
-        "left as it is, since it is an nn.MultiheadAttention, which uses its weights directly (write its projections "
-        "as nn.Linear layers): self_attn"
+        "not converted, since nn.MultiheadAttention uses its weights directly (write its projections as nn.Linear "
+        "layers): self_attn"
     ]
     assert per_patch_layers(local) == {"linear1": 5, "linear2": 5}
     for mode in (False, True):

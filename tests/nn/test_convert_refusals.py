@@ -7,6 +7,7 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 from sleepconv import to_locally_connected
+from sleepconv.nn import LocallyConnected2d, keep_layout
 
 
 class Small(nn.Module):
@@ -47,7 +48,7 @@ def test_tied_parametrized_overridden_and_directly_used_convolutions_are_refused
         def forward(self, x):
             return F.conv2d(x, self.weight - self.weight.mean())
 
-    with pytest.raises(ValueError, match="0 cannot.*Standardised computes in a way of its own"):
+    with pytest.raises(ValueError, match="0 cannot.*Standardised overrides how a "):
         to_locally_connected(nn.Sequential(Standardised(3, 3, 3)), x)
 
     class Direct(nn.Module):
@@ -132,7 +133,7 @@ def test_an_unreached_convolution_is_named_even_if_the_model_cannot_train_on_the
 
 @pytest.mark.parametrize("sample", [None, (1, 3, 8, 8), "image"])
 def test_a_sample_that_is_no_input_is_refused(sample):
-    with pytest.raises(TypeError, match="sample_input is a tensor"):
+    with pytest.raises(TypeError, match="`sample_input` must be a tensor"):
         to_locally_connected(Small(), sample)
 
 
@@ -144,3 +145,28 @@ def test_lazily_initialised_layers_are_refused_by_name_until_the_model_has_run(i
         to_locally_connected(model, sample, inplace=inplace)
     model(sample)
     assert to_locally_connected(model, sample, inplace=inplace)[1].weight.shape == (5, 5, 4, 2, 3, 3)
+
+
+def test_a_conversion_that_fails_in_place_leaves_an_earlier_ones_layout_as_it_was():
+    class Reading(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.norm, self.second, self.third = (
+                LocallyConnected2d(3, 3, 3, input_size=8),
+                nn.BatchNorm2d(3),
+                LocallyConnected2d(3, 3, 3, input_size=6),
+                nn.Conv2d(3, 3, 3),
+            )
+
+        def forward(self, x):
+            assert self.third.kernel_size
+            return self.third(self.second(self.norm(self.first(x)))) * self.third.transposed
+
+    model = keep_layout(Reading(), torch.randn(2, 3, 8, 8))
+    model.norm = nn.BatchNorm2d(3)
+    assert model.first.position_major
+    with pytest.raises(AttributeError, match="transposed"):
+        to_locally_connected(model, torch.randn(2, 3, 8, 8), inplace=True)
+    assert model.first.position_major
+    assert type(model.norm) is nn.BatchNorm2d
+    assert type(model.third) is nn.Conv2d

@@ -118,9 +118,9 @@ def test_repr_says_the_sizes():
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"num_patches": 0}, "num_patches=0: all are at least 1"),
+        ({"num_patches": 0}, "`num_patches` must be an int, at least 1, got 0"),
         ({"in_features": 0}, "at least 1"),
-        ({"bias": "neuron"}, "bias is .* not 'neuron'"),
+        ({"bias": "neuron"}, "`bias` must be one of .* got 'neuron'"),
     ],
 )
 def test_impossible_layers_are_refused(change, says):
@@ -131,17 +131,17 @@ def test_impossible_layers_are_refused(change, says):
 
 @pytest.mark.parametrize("shape", [(2, 4, 4), (2, 5, 3), (4,), (2, 4)])
 def test_tokens_of_another_number_or_size_are_refused(shape):
-    with pytest.raises(ValueError, match=r"patches=5, features=4\) here, but got \(" + str(shape[0])):
+    with pytest.raises(ValueError, match=r"must have shape \(..., 5, 4\), got \(" + str(shape[0])):
         PerPatchLinear(4, 6, num_patches=5)(torch.zeros(shape))
 
 
 def test_weights_and_biases_of_a_wrong_shape_are_refused():
-    with pytest.raises(ValueError, match=r"\(patches, out_features, in_features\), not \(6, 4\)"):
+    with pytest.raises(ValueError, match=r"\(patches, out_features, in_features\), got shape \(6, 4\)"):
         per_patch_linear(torch.zeros(5, 4), torch.zeros(6, 4))
-    with pytest.raises(ValueError, match=r"bias has the shape \(6,\).*not \(5,\)"):
+    with pytest.raises(ValueError, match=r"bias must have shape \(6,\).*got \(5,\)"):
         per_patch_linear(torch.zeros(5, 4), torch.zeros(5, 6, 4), torch.zeros(5))
 
 
 def test_only_a_linear_layer_can_be_copied():
-    with pytest.raises(TypeError, match="expected a Linear, got a Conv1d"):
+    with pytest.raises(TypeError, match="expected a Linear, got Conv1d"):
         PerPatchLinear.from_linear(nn.Conv1d(3, 3, 1), 5)

@@ -1,15 +1,11 @@
-"""Tensors in, tensors out: the operations that layers, sleep and simulations are made of."""
+"""Functions on tensors that layers, sleep and simulations are built from."""
 
 from sleepconv.functional.grids import interior_neurons, lateral_grids, leave_border_alone
-from sleepconv.functional.locally_connected import (
-    locally_connected1d,
-    locally_connected2d,
-    locally_connected3d,
-    output_size,
-)
+from sleepconv.functional.locally_connected import locally_connected1d, locally_connected2d, locally_connected3d
 from sleepconv.functional.measures import weight_snr
 from sleepconv.functional.per_patch import per_patch_linear
 from sleepconv.functional.sharing import grid_sums, hebbian_step_, set_grids_, share_weights_
+from sleepconv.functional.sizes import output_size
 
 __all__ = [
     "grid_sums",

@@ -7,9 +7,8 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from sleepconv.functional.locally_connected import Padding, padding_sides
-from sleepconv.functional.locally_connected import output_size as output_size_of
-from sleepconv.functional.sizes import Sizes, per_axis
+from sleepconv.functional.sizes import Padding, Sizes, padding_sides, per_axis
+from sleepconv.functional.sizes import output_size as output_size_of
 
 
 def lateral_grids(
@@ -20,10 +19,10 @@ def lateral_grids(
     *,
     period: Sizes | None = None,
 ) -> Int64[Tensor, "*output_size"]:
-    r"""Number the lateral grids: neurons with the same number share weights in their sleep.
+    r"""Return the lateral grid of each output neuron: neurons with the same number share weights in sleep.
 
-    Input patterns repeat every ``period`` pixels. Output neurons i and i' see such a pattern alike when
-    their windows start at the same phase,
+    Input patterns repeat every ``period`` pixels. Output neurons i and i' receive the same input from such a pattern
+    when their windows start at the same phase,
 
     .. math:: i \cdot stride \equiv i' \cdot stride \pmod{period},
 
@@ -33,14 +32,14 @@ def lateral_grids(
     filter. The filter size 1 gives one grid, and so does a patch embedding (stride = k).
 
     Args:
-        output_size: the layer's output size, one number per spatial axis (one, two or three axes).
-        kernel_size: filter size k, one number or one per axis.
+        output_size: the layer's output size, one entry per spatial axis (one, two or three axes).
+        kernel_size: filter size k, one int or one per axis.
         stride: the layer's stride.
         dilation: the layer's dilation.
-        period: the period of the input patterns, if it is not the layer's own.
+        period: the period of the input patterns; by default the layer's own.
 
     Returns:
-        the number of each output neuron's grid, counted from 0 in the order in which the grids start.
+        The number of each output neuron's grid, counted from 0 in the order in which the grids start.
 
     >>> lateral_grids((2, 5), kernel_size=3)
     tensor([[0, 1, 2, 0, 1],
@@ -50,7 +49,9 @@ def lateral_grids(
     """
     axes = len(output_size)
     if not 1 <= axes <= 3 or any(n < 1 for n in output_size):
-        raise ValueError(f"output_size has one to three positive numbers, one per axis, not {tuple(output_size)}")
+        raise ValueError(
+            f"`output_size` must have one to three positive entries, one per axis, got {tuple(output_size)}"
+        )
     kernel, strides, dilations = (
         per_axis(name, value, axes)
         for name, value in [("kernel_size", kernel_size), ("stride", stride), ("dilation", dilation)]
@@ -70,7 +71,7 @@ def lateral_grids(
 def interior_neurons(
     input_size: Sequence[int], kernel_size: Sizes, stride: Sizes = 1, dilation: Sizes = 1, *, padding: Padding = 0
 ) -> tuple[slice, ...]:
-    """The neurons whose windows lie wholly inside of the image, along each axis; the others are the border.
+    """Return, for each axis, the neurons whose windows lie inside the image; the others are the border.
 
     >>> interior_neurons((32, 32), 3, padding=1)
     (slice(1, 31, None), slice(1, 31, None))
@@ -91,7 +92,7 @@ def interior_neurons(
 def leave_border_alone(
     grids: Int64[Tensor, "*output_size"], interior: Sequence[slice]
 ) -> Int64[Tensor, "*output_size"]:
-    """Give every neuron outside of the interior a grid of its own, so that it shares with no other.
+    """Give every neuron outside the interior its own grid, so that it shares with no other.
 
     >>> leave_border_alone(torch.tensor([0, 1, 0, 1, 0, 1]), [slice(1, 5)])
     tensor([2, 1, 0, 1, 0, 3])

@@ -1,40 +1,49 @@
-"""How far a set of filters is from sharing its weights."""
+"""A measure of how far a set of filters is from weight sharing."""
+
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int64
-from torch import Tensor
+from torch import Tensor, nn
 
-from sleepconv.functional.sharing import grid_indices, neurons_per_grid
+from sleepconv.functional.sharing import neurons_per_grid
+from sleepconv.kernels.lattice import grid_indices
 
 
 @torch.no_grad()
 def weight_snr(
-    weight: Float[Tensor, "*neurons_and_filter"], grids: Int64[Tensor, "*neurons"] | None = None
+    weight: Float[Tensor, "*neurons_and_filter"] | nn.Module, grids: Int64[Tensor, "*neurons"] | None = None
 ) -> Float[Tensor, ""]:
     r"""Return the signal-to-noise ratio of the weights among neurons that share: mean² over variance.
 
     .. math:: SNR_w = \frac{1}{k^2} \sum_j
         \frac{(\frac1N \sum_i (w_i)_j)^2}{\frac1N \sum_i ((w_i)_j - \frac1N \sum_{i'} (w_{i'})_j)^2}
 
-    Eq. 6 of Pogodin et al. (2021), averaged over weights. In a layer it is taken within each grid and
-    averaged over the grids; grids with one neuron are left out. A weight on which all neurons agree makes it
-    infinite.
+    Eq. 6 of Pogodin et al. (2021), averaged over weights. In a layer it is computed within each grid and averaged over
+    the grids; grids with one neuron are left out. It is infinite if all neurons agree on a weight.
 
     Args:
-        weight: without ``grids``, axis 0 counts the neurons and the rest is the filter; with ``grids``, the
-            leading axes are those of ``grids``.
-        grids: the grid of each neuron, as from ``lateral_grids``.
+        weight: a locally connected or per-patch layer, or the weight of one together with its ``grids``. Without
+            ``grids``, a tensor of shape (neurons, weights) or (neurons, channels, weights) whose neurons all share.
+        grids: the grid of each neuron, as from ``lateral_grids``; its axes are the leading axes of ``weight``. A
+            layer's own grids by default.
 
     >>> weight_snr(torch.tensor([[1.0], [3.0]]))
     tensor(4.)
     >>> weight_snr(torch.tensor([[1.0], [5.0], [3.0], [5.0]]), grids=torch.tensor([0, 1, 0, 1]))
     tensor(inf)
+    >>> from sleepconv.nn import LocallyConnected2d
+    >>> weight_snr(LocallyConnected2d(1, 4, 3, input_size=9)) < 1
+    tensor(True)
     """
+    if isinstance(weight, nn.Module):
+        weight, grids = _of_layer(weight, grids)
     if grids is None:
         return _snr_of_one_set(weight)
+    grids = grids.cpu()
     neurons = neurons_per_grid(weight, grids)
     if int(neurons.max()) < 2:
-        raise ValueError(f"every grid has one neuron ({grids.numel()} in all): there is no variance within grids")
+        raise ValueError(f"each of the {grids.numel()} grids has one neuron: there is no variance within grids")
     ratios = [
         _snr_of_grid([weight[index] for index in indices], grids.dim())
         for grid, indices in grid_indices(grids)
@@ -43,15 +52,30 @@ def weight_snr(
     return torch.stack(ratios).mean()
 
 
+def _of_layer(layer: Any, grids: Tensor | None) -> tuple[Tensor, Tensor]:
+    if not hasattr(layer, "weight") or not hasattr(layer, "grids"):
+        raise TypeError(
+            f"expected a tensor or a layer with `weight` and `grids`, such as LocallyConnected2d, got "
+            f"{type(layer).__name__}; for the layers of a model call weight_snr on each"
+        )
+    return layer.weight, layer.grids if grids is None else grids
+
+
 def _snr_of_one_set(weight: Tensor) -> Tensor:
+    if weight.dim() > 3:
+        raise ValueError(
+            f"a weight of shape {tuple(weight.shape)} needs `grids`: call weight_snr(layer) or "
+            "weight_snr(layer.weight, layer.grids), or weight_snr(weight.flatten(1)) if axis 0 counts neurons that "
+            "all share"
+        )
     if len(weight) < 2:
-        raise ValueError(f"weight has {len(weight)} neurons on axis 0; a variance needs two or more")
+        raise ValueError(f"a variance needs at least two neurons (axis 0), got shape {tuple(weight.shape)}")
     offsets = weight - weight[0]
     return _ratio(weight[0], offsets.sum(dim=0), offsets.square().sum(dim=0), len(weight))
 
 
 def _snr_of_grid(blocks: list[Tensor], positions: int) -> Tensor:
-    """Add up moments row by row, so that no copy of the weights is made."""
+    """Sum moments row by row, without copying the weights."""
     first = blocks[0][(0,) * positions].to(torch.promote_types(blocks[0].dtype, torch.float32))
     total, squares, neurons = torch.zeros_like(first), torch.zeros_like(first), 0
     for row in (row for block in blocks for row in block):
@@ -63,7 +87,7 @@ def _snr_of_grid(blocks: list[Tensor], positions: int) -> Tensor:
 
 
 def _ratio(first: Tensor, total: Tensor, squares: Tensor, neurons: int) -> Tensor:
-    """Take mean² / variance from sums of differences to the first neuron, exactly zero for equal weights."""
+    """Return mean² / variance from sums of differences to the first neuron, which are exactly 0 for equal weights."""
     offset = total / neurons
     variance = (squares / neurons - offset.square()).clamp(min=0)
     return torch.where(variance == 0, torch.inf, (first + offset).square() / variance).mean()

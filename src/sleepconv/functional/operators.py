@@ -1,19 +1,21 @@
 """The layer as PyTorch operators, so that autograd, ``torch.compile`` and ``torch.export`` know it.
 
 Three bilinear operators, closed under differentiation: the derivatives of each are the two others, so any number of
-backward passes works. A gradient lies in memory as the tensor that it belongs to: some of PyTorch's own backward
-passes (instance and batch normalisation's) read a gradient that lies otherwise in the wrong order.
+backward passes works. A gradient has the memory layout of the tensor that it belongs to: some of PyTorch's backward
+passes (instance and batch normalization) misread gradients that have another layout.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, library
 
-from sleepconv.functional.sizes import per_axis, whole
+from sleepconv.functional.sizes import Sides, check_divisible, check_int, describe_padding, padded_output_size, per_axis
 from sleepconv.kernels import Geometry, kernel_for
 from sleepconv.kernels.geometry import channel_major, empty_activations
+
+_WEIGHT_AXES = "output size, out_channels, in_channels / groups, kernel size"
 
 
 def checked_geometry(
@@ -27,21 +29,23 @@ def checked_geometry(
     grad: Tensor | None = None,
     size: Sequence[int] = (),
 ) -> Geometry:
-    """The geometry that two of the three tensors and the spatial size of the third describe, if they fit each other.
+    """Return the geometry of two of the three tensors and the spatial size of the third; raise if they do not fit.
+
+    ``padding`` has one entry per axis, or two (before and behind) if the sides may differ.
 
     >>> import torch
     >>> checked_geometry([1], [0], [1], 1, x=torch.ones(2, 3, 6), weight=torch.ones(4, 5, 3, 3)).y_shape
     (2, 5, 4)
     """
     axes = len(stride)
-    whole("groups", groups)
     if not 1 <= axes <= 3:
-        raise ValueError(f"stride has one to three numbers, one per axis of space, not {list(stride)}")
-    steps = per_axis("stride", stride, axes), per_axis("padding", padding, axes, least=0)
-    dilations = per_axis("dilation", dilation, axes)
+        raise ValueError(f"`stride` must have one to three entries, one per spatial axis, got {list(stride)}")
+    check_int("groups", groups)
+    strides, dilations = per_axis("stride", stride, axes), per_axis("dilation", dilation, axes)
+    sides = _padding_sides(padding, axes)
     given = {"input": x, "weight": weight, "gradient": grad}
     tensors = {name: tensor for name, tensor in given.items() if tensor is not None}
-    _check_tensors(tensors, axes)
+    check_tensors(tensors, axes)
     if x is not None:
         batch, in_channels, *input_size = x.shape
     else:
@@ -53,51 +57,82 @@ def checked_geometry(
     else:
         assert grad is not None
         output_size, out_channels, kernel_size = grad.shape[2:], grad.shape[1], list(size)
-    sizes = per_axis("the input's size", input_size, axes), tuple(output_size)
-    kernel = per_axis("the filters' size", kernel_size, axes)
-    geometry = Geometry(batch, in_channels, out_channels, *sizes, kernel, *steps, dilations, groups)
-    _check_fit(tensors, geometry)
+    geometry = Geometry(
+        batch=batch,
+        in_channels=in_channels,
+        out_channels=out_channels,
+        input_size=per_axis("input_size", input_size, axes),
+        output_size=tuple(output_size),
+        kernel_size=per_axis("kernel_size", kernel_size, axes),
+        stride=strides,
+        padding=tuple(before for before, _ in sides),
+        dilation=dilations,
+        groups=groups,
+    )
+    _check_channels(tensors, geometry)
+    _check_fit(tensors, geometry, sides)
     return geometry
 
 
-def _check_tensors(tensors: dict[str, Tensor], axes: int) -> None:
+def check_tensors(tensors: Mapping[str, Tensor], axes: int) -> None:
+    """Raise an error unless the tensors have the right ranks, one floating-point dtype and one device."""
     for name, tensor in tensors.items():
-        rank = 2 * axes + 2 if name == "weight" else axes + 2
-        if tensor.dim() != rank:
-            raise ValueError(
-                f"with {axes} axes of space, one per entry of stride, the {name} has {rank} axes, "
-                f"not shape {tuple(tensor.shape)}"
-            )
-    said = ", ".join(f"{name} {tensor.dtype} on {tensor.device}" for name, tensor in tensors.items())
-    if not all(tensor.is_floating_point() for tensor in tensors.values()):
-        raise TypeError(f"locally connected layers compute with real floating-point numbers, not {said}")
+        rank, meaning = (2 * axes + 2, _WEIGHT_AXES) if name == "weight" else (axes + 2, "batch, channels, space")
+        if tensor.dim() != rank and name != "bias":
+            raise ValueError(f"expected a {rank}-dimensional {name} ({meaning}), got shape {tuple(tensor.shape)}")
+        if not tensor.is_floating_point():
+            raise TypeError(f"{name} must have a real floating-point dtype, got {tensor.dtype}")
     if len({tensor.dtype for tensor in tensors.values()}) > 1:
-        raise TypeError(f"all of one dtype, please, not {said}; use .to(dtype)")
+        raise TypeError(f"{_and(tensors)} must have the same dtype, got {_and(t.dtype for t in tensors.values())}")
     if len({tensor.device for tensor in tensors.values()}) > 1:
-        raise ValueError(f"all on one device, please, not {said}; use .to(device)")
+        devices = _and(t.device for t in tensors.values())
+        raise ValueError(f"{_and(tensors)} must be on the same device, got {devices}")
 
 
-def _check_fit(tensors: dict[str, Tensor], g: Geometry) -> None:
-    if not g.in_channels or not g.out_channels or g.in_channels % g.groups or g.out_channels % g.groups:
+def _and(values: Iterable[object]) -> str:
+    *first, last = map(str, values)
+    return f"{', '.join(first)} and {last}"
+
+
+def _padding_sides(padding: Sequence[int], axes: int) -> tuple[tuple[int, int], ...]:
+    if len(padding) == 2 * axes:
+        flat = per_axis("padding", padding, 2 * axes, least=0)
+        return tuple(zip(flat[::2], flat[1::2], strict=True))
+    return tuple((p, p) for p in per_axis("padding", padding, axes, least=0))
+
+
+def _check_channels(tensors: Mapping[str, Tensor], g: Geometry) -> None:
+    if not g.in_channels or not g.out_channels:
         raise ValueError(
-            f"{g.in_channels} channels in, {g.out_channels} out and groups={g.groups}: "
-            "there is at least one of each, and groups divides both"
+            "a layer needs at least one input and one output channel, "
+            f"got in_channels={g.in_channels} and out_channels={g.out_channels}"
         )
+    if "input" in tensors and "weight" in tensors:
+        per_group = tensors["weight"].shape[len(g.stride) + 1]
+        if g.in_channels != per_group * g.groups:
+            raise ValueError(
+                f"the input has {g.in_channels} channels, but the weight takes {per_group * g.groups} "
+                f"({per_group} in each of {g.groups} groups)"
+            )
+    check_divisible("in_channels", g.in_channels, "groups", g.groups)
+    check_divisible("out_channels", g.out_channels, "groups", g.groups)
+
+
+def _check_fit(tensors: Mapping[str, Tensor], g: Geometry, sides: Sides) -> None:
     expected = {"input": g.x_shape, "weight": g.weight_shape, "gradient": g.y_shape}
     for name, tensor in tensors.items():
         if tuple(tensor.shape) != expected[name]:
-            shapes = ", ".join(f"{n} {tuple(t.shape)}" for n, t in tensors.items())
+            (other,) = (other for other in tensors if other != name)
             raise ValueError(
-                f"{shapes} do not fit each other with groups={g.groups}: the {name} should be {expected[name]}"
+                f"with {other} of shape {tuple(tensors[other].shape)} and groups={g.groups}, {name} must have shape "
+                f"{expected[name]}, got {tuple(tensor.shape)}"
             )
-    axes = zip(g.input_size, g.kernel_size, g.stride, g.padding, g.dilation, strict=True)
-    rooms = [(n + 2 * p - d * (k - 1) - 1, s) for n, k, s, p, d in axes]
-    least = tuple(max(0, room // s + 1) for room, s in rooms)
-    most = tuple((room + 1) // s + 1 for room, s in rooms)  # "same" may put one more zero behind than before
-    if not all(1 <= low <= have <= high for low, have, high in zip(least, g.output_size, most, strict=True)):
+    need = padded_output_size(g.input_size, g.kernel_size, g.stride, sides, g.dilation)
+    if g.output_size != need:
         raise ValueError(
-            f"there are weights or gradients for {g.output_size} output positions, but an input of size {g.input_size} "
-            f"with kernel {g.kernel_size}, stride={g.stride}, padding={g.padding}, dilation={g.dilation} has {least}"
+            f"the {'weight' if 'weight' in tensors else 'gradient'} covers {g.output_size} output positions, but an "
+            f"input of size {g.input_size} with kernel_size={g.kernel_size}, stride={g.stride}, "
+            f"padding={describe_padding(sides)}, dilation={g.dilation} has {need}"
         )
 
 
@@ -111,9 +146,9 @@ def locally_connected(
     groups: int,
     position_major: bool,
 ) -> Tensor:
-    """Every output position applies its own filter. ``padding`` counts the zeros before the first input.
+    """Apply to every output position its own filter; ``padding`` is as in ``checked_geometry``.
 
-    The result is contiguous, or lies in memory position by position.
+    The result is contiguous, or stored position by position.
     """
     geometry = checked_geometry(stride, padding, dilation, groups, x=x, weight=weight)
     y = kernel_for(x).forward(x, weight, geometry)
@@ -131,9 +166,9 @@ def input_gradient(
     groups: int,
     position_major: bool,
 ) -> Tensor:
-    """Gradient of ``locally_connected`` with respect to its input of this spatial size.
+    """Return the gradient of ``locally_connected`` with respect to its input of this spatial size.
 
-    The result is contiguous, or lies in memory position by position.
+    The result is contiguous, or stored position by position.
     """
     geometry = checked_geometry(stride, padding, dilation, groups, weight=weight, grad=grad, size=input_size)
     dx = kernel_for(grad).input_gradient(grad, weight, geometry)
@@ -150,7 +185,7 @@ def weight_gradient(
     dilation: Sequence[int],
     groups: int,
 ) -> Tensor:
-    """Gradient of ``locally_connected`` with respect to its weight of this kernel size."""
+    """Return the gradient of ``locally_connected`` with respect to its weight of this kernel size."""
     geometry = checked_geometry(stride, padding, dilation, groups, x=x, grad=grad, size=kernel_size)
     return kernel_for(x).weight_gradient(x, grad, geometry)
 
@@ -234,14 +269,14 @@ weight_gradient.register_autograd(_differentiate_weight_gradient, setup_context=
 
 
 def _response_like(like: Tensor, x: Tensor, weight: Tensor, geometry: Sequence[Any]) -> Tensor:
-    return _lying_like(like, locally_connected(x, weight, *geometry, not like.is_contiguous()))
+    return _laid_out_like(like, locally_connected(x, weight, *geometry, not like.is_contiguous()))
 
 
 def _input_gradient_like(x: Tensor, grad: Tensor, weight: Tensor, geometry: Sequence[Any]) -> Tensor:
-    return _lying_like(x, input_gradient(grad, weight, list(x.shape[2:]), *geometry, not x.is_contiguous()))
+    return _laid_out_like(x, input_gradient(grad, weight, list(x.shape[2:]), *geometry, not x.is_contiguous()))
 
 
-def _lying_like(x: Tensor, result: Tensor) -> Tensor:
+def _laid_out_like(x: Tensor, result: Tensor) -> Tensor:
     return result if result.stride() == x.stride() else torch.empty_like(x).copy_(result)
 
 

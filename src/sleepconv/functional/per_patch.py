@@ -1,4 +1,4 @@
-"""A linear layer on tokens, with a matrix of its own for every patch."""
+"""A linear layer on tokens with a separate matrix for every patch."""
 
 import torch
 from jaxtyping import Float
@@ -17,14 +17,14 @@ def per_patch_linear(
     .. math:: z'_{ij} = b_{(i)j} + \sum_k z_{ik}\, u_{i,kj}
 
     The step Z' = ZU of appendix A.4 of Pogodin et al. (2021), without its weight sharing: patch i has its own U. If all
-    matrices agree the result is ``torch.nn.functional.linear``'s.
+    matrices are equal, the result is that of ``torch.nn.functional.linear``.
 
     Args:
         z: tokens, with any number of leading axes.
         weight: ``weight[i]`` is the matrix of patch i, as ``nn.Linear`` holds it (U transposed).
         bias: (out_features,), shared by the patches, or (patches, out_features).
-        position_major: leave the responses in memory patch by patch, as the next per-patch layer reads them, instead of
-            rearranging them into a contiguous tensor; ``.view(...)`` fails on them then.
+        position_major: store the responses patch by patch, as the next per-patch layer reads them, instead of copying
+            them to a contiguous tensor; ``.view(...)`` then fails on them.
 
     Returns:
         The responses, (*batch, patches, out_features).
@@ -42,15 +42,17 @@ def per_patch_linear(
 
 def _check(z: Tensor, weight: Tensor, bias: Tensor | None) -> None:
     if weight.dim() != 3:
-        raise ValueError(f"weight has the axes (patches, out_features, in_features), not {tuple(weight.shape)}")
+        raise ValueError(
+            f"expected a 3-dimensional weight (patches, out_features, in_features), got shape {tuple(weight.shape)}"
+        )
     patches, out_features, in_features = weight.shape
     if z.dim() < 2 or tuple(z.shape[-2:]) != (patches, in_features):
         raise ValueError(
-            f"tokens have the shape (..., patches={patches}, features={in_features}) here, but got {tuple(z.shape)}; "
-            "every patch has its own weights, so another number of patches needs another layer"
+            f"tokens must have shape (..., {patches}, {in_features}), got {tuple(z.shape)}; every patch has its own "
+            "weights, so another number of patches needs another layer"
         )
     if bias is not None and tuple(bias.shape) not in ((out_features,), (patches, out_features)):
         raise ValueError(
-            f"bias has the shape ({out_features},), shared by the patches, or ({patches}, {out_features}), "
-            f"not {tuple(bias.shape)}"
+            f"bias must have shape ({out_features},), shared by the patches, or ({patches}, {out_features}), "
+            f"got {tuple(bias.shape)}"
         )

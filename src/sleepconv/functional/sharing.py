@@ -1,16 +1,11 @@
-"""Weight sharing on tensors: at once (each grid's filters become their mean) or by one Hebbian step."""
-
-from collections.abc import Iterator, Sequence
-from itertools import product
-from math import prod
+"""Weight sharing on tensors: at once (each filter becomes the mean of its grid) or by one Hebbian step."""
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from sleepconv.kernels import native
-
-Index = tuple[slice, ...]
+from sleepconv.kernels import kernel_for
+from sleepconv.kernels.lattice import grid_indices, summed_grids
 
 
 @torch.no_grad()
@@ -21,12 +16,12 @@ def share_weights_(
 
     .. math:: w_i \leftarrow \frac{1}{|G(i)|} \sum_{j \in G(i)} w_j
 
-    The limit of Eq. 5 of Pogodin et al. (2021) for small weight decay, reached at once. Beyond the weights
-    it needs memory for one filter per grid at most.
+    The limit of Eq. 5 of Pogodin et al. (2021) for small weight decay, reached at once. Needs hardly any memory beyond
+    the weights.
 
     Args:
-        weight: one filter per output position: the leading axes are those of ``grids`` (one to three
-            spatial axes, or tokens), the others belong to the filter.
+        weight: one filter per output position: the leading axes are those of ``grids`` (one to three spatial axes, or
+            tokens), the others belong to the filter.
         grids: the grid of each position, as from ``lateral_grids``.
 
     >>> weight = torch.tensor([[1.0], [10.0], [3.0], [20.0]])
@@ -37,25 +32,22 @@ def share_weights_(
     neurons = neurons_per_grid(weight, grids)
     if int(neurons.max()) < 2:
         raise ValueError(
-            f"every grid has one neuron ({grids.numel()} positions and grids): there is nothing to share. "
-            "Leave this layer out, or give a shorter period to lateral_grids"
+            f"there is nothing to share: each of the {grids.numel()} grids has one neuron; "
+            "leave this layer out, or give a shorter period to lateral_grids"
         )
-    if _natively(weight):
-        native.share_(weight, grids)
-        return weight
-    sums, _ = grid_sums(weight, grids)
-    return set_grids_(weight, grids, sums.div_(neurons.to(sums.device).reshape([-1] + [1] * (sums.dim() - 1))))
+    kernel_for(weight).share_(weight, grids)
+    return weight
 
 
 @torch.no_grad()
 def grid_sums(
     weight: Float[Tensor, "*positions_and_filter"], grids: Int64[Tensor, "*positions"], *, number: int = 0
 ) -> tuple[Float[Tensor, "grids *filter"], Int64[Tensor, "grids"]]:
-    """Add up the filters of each grid; also return how many neurons each grid has.
+    """Return the sum of the filters of each grid, and how many neurons each grid has.
 
-    Half-precision filters are added, and returned, in float32. Sums and counts of the parts of a layer (on
-    several processes) add up to those of the whole; a part may lack some grids, so ``number`` says how many
-    there are at least.
+    Half-precision filters are summed, and returned, in float32. Sums and counts of the parts of a layer (on several
+    processes) add up to those of the layer; since a part may lack some grids, ``number`` is the least number of grids
+    to return.
 
     >>> grid_sums(torch.tensor([[1.0], [10.0], [3.0]]), torch.tensor([0, 1, 0]))
     (tensor([[ 4.],
@@ -64,14 +56,8 @@ def grid_sums(
     neurons = neurons_per_grid(weight, grids, number)
     dtype = torch.promote_types(weight.dtype, torch.float32)
     sums = weight.new_zeros((len(neurons), *weight.shape[grids.dim() :]), dtype=dtype)
-    corner = _repeated_corner(grids)
-    if corner is not None:
-        for grid, (_, total) in zip(corner.flatten().tolist(), _lattice_sums(weight, corner.shape), strict=True):
-            sums[grid] = total
-    else:
-        for grid, indices in grid_indices(grids):
-            for index in indices:
-                sums[grid] += weight[index].sum(dim=tuple(range(grids.dim())), dtype=dtype)
+    for grid, _, total in summed_grids(weight, grids):
+        sums[grid] = total
     return sums, neurons
 
 
@@ -121,9 +107,9 @@ def hebbian_step_(
         initial: the weights at the start of this sleep, w^init.
         patterns: the inputs x that all neurons of a grid see.
         rate: the learning rate of this step.
-        decay: γ, one number or one per grid.
-        momentum: the share of the velocity that survives a step.
-        inhibition: α; none means perfect inhibition.
+        decay: γ, one value or one per grid.
+        momentum: the fraction of the velocity that is kept at each step.
+        inhibition: α; None means perfect inhibition.
         noise: ξ, added to each neuron's view of each pattern.
 
     >>> weight = torch.tensor([0.0, 2.0]).reshape(1, 2, 1, 1)
@@ -145,76 +131,12 @@ def hebbian_step_(
     return weight.sub_(velocity, alpha=rate)
 
 
-def _natively(weight: Tensor) -> bool:
-    fits = weight.device.type == "cpu" and weight.is_contiguous() and weight.dtype in (torch.float32, torch.float64)
-    return fits and native.unavailable() is None
-
-
 def neurons_per_grid(weight: Tensor, grids: Tensor, number: int = 0) -> Int64[Tensor, "grids"]:
-    """Count the neurons of each grid, after checking that ``weight`` has a filter for each."""
+    """Return the number of neurons of each grid, after checking that ``weight`` has a filter for each neuron."""
     positions = tuple(weight.shape[: grids.dim()])
     if positions != tuple(grids.shape) or grids.numel() == 0:
         raise ValueError(
-            f"weight starts with the positions {positions}, but grids covers {tuple(grids.shape)}: "
-            "both must list the same output neurons, at least one"
+            f"the leading axes of weight are {positions}, but grids covers {tuple(grids.shape)}: "
+            "both must have the same output neurons, at least one"
         )
     return torch.bincount(grids.flatten(), minlength=number)
-
-
-def _repeated_corner(grids: Tensor) -> Tensor | None:
-    """Return the corner of different numbers that tiles ``grids``, or none if it is no regular lattice."""
-    corner = grids
-    for axis, size in enumerate(grids.shape):
-        line = grids[tuple(slice(None) if a == axis else 0 for a in range(grids.dim()))].tolist()
-        spacing = line.index(line[0], 1) if line[0] in line[1:] else size
-        if not torch.equal(grids.narrow(axis, 0, size - spacing), grids.narrow(axis, spacing, size - spacing)):
-            return None
-        corner = corner.narrow(axis, 0, spacing)
-    return corner if len(set(corner.flatten().tolist())) == corner.numel() else None
-
-
-def grid_indices(grids: Int64[Tensor, "*positions"]) -> Iterator[tuple[int, list[Index]]]:
-    """List for each grid the indices that reach its neurons: one strided index where they are a lattice.
-
-    >>> list(grid_indices(torch.tensor([0, 1, 0])))
-    [(0, [(slice(0, None, 2),)]), (1, [(slice(1, None, 2),)])]
-    """
-    corner = _repeated_corner(grids)
-    if corner is not None:
-        for phases in product(*(range(s) for s in corner.shape)):
-            yield (
-                int(corner[phases]),
-                [tuple(slice(p, None, s) for p, s in zip(phases, corner.shape, strict=True))],
-            )
-        return
-    numbers, order = grids.flatten().sort(stable=True)
-    numbers, counts = numbers.unique_consecutive(return_counts=True)
-    places = torch.stack(torch.unravel_index(order, grids.shape), dim=1).split(counts.tolist())
-    for number, positions in zip(numbers.tolist(), places, strict=True):
-        lattice = _lattice(positions)
-        yield number, [lattice] if lattice else [tuple(slice(p, p + 1) for p in place) for place in positions.tolist()]
-
-
-def _lattice(positions: Int64[Tensor, "neurons axes"]) -> Index | None:
-    """The strided index of just these positions, which are in the order of memory, if there is one."""
-    first, last = positions[0].tolist(), positions[-1].tolist()
-    steps = [next((p - f for p in axis if p > f), 1) for f, axis in zip(first, positions.T.tolist(), strict=True)]
-    ranges = [range(f, e + 1, s) for f, e, s in zip(first, last, steps, strict=True)]
-    if prod(map(len, ranges)) != len(positions) or positions.tolist() != [list(place) for place in product(*ranges)]:
-        return None
-    return tuple(slice(r.start, r[-1] + 1, r.step) for r in ranges)
-
-
-def _lattice_sums(weight: Tensor, spacing: Sequence[int], index: Index = ()) -> Iterator[tuple[Index, Tensor]]:
-    """Yield each grid's index and the sum of its filters, in the order of the lattice's corner.
-
-    Rows are added before columns: this reads the weights once and in long runs, and what is done to a
-    yielded grid finds its weights still in the cache.
-    """
-    if not spacing:
-        yield index, weight
-        return
-    step, dtype = spacing[0], torch.promote_types(weight.dtype, torch.float32)
-    for phase in range(step):
-        rows = weight[phase::step].sum(dim=0, dtype=dtype)
-        yield from _lattice_sums(rows, spacing[1:], (*index, slice(phase, None, step)))

@@ -1,31 +1,68 @@
-"""Ways to compute a locally connected layer; one file each, with the same three functions.
+"""Ways to compute a locally connected layer and its weight sharing; one module each, all with the same contract.
 
-``forward(x, weight, geometry)``, ``input_gradient(grad, weight, geometry)`` and
-``weight_gradient(x, grad, geometry)``. Activations have the logical shape (batch, channels, *space); results lie in
-memory position by position (see ``geometry``), whatever the layout of what came in.
+A kernel is a module with the four functions of ``Kernel``. To add one, list it in ``KERNELS`` and let ``kernel_for``
+choose it for the tensors that it is made for; ``tests/kernels`` compares it with ``reference``.
 """
 
 import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import ModuleType
+from typing import Protocol
 
 from torch import Tensor
 
 from sleepconv.kernels import batched, native, reference
 from sleepconv.kernels.geometry import Geometry
 
-__all__ = ["KERNELS", "Geometry", "kernel_for", "use_kernel"]
+__all__ = ["KERNELS", "Geometry", "Kernel", "kernel_for", "use_kernel"]
 
-KERNELS: dict[str, ModuleType] = {"reference": reference, "batched": batched, "native": native}
+
+class Kernel(Protocol):
+    """The contract of a kernel module.
+
+    Arguments have been validated: tensors are floating point, share one dtype and device, and fit the geometry. They
+    may have any memory layout. Activations have the shape (batch, channels, *space); weights that of
+    ``Geometry.weight_shape``. Results have the dtype of the arguments. No function takes part in autograd:
+    ``sleepconv.functional.operators`` registers the derivatives.
+
+    >>> import torch
+    >>> weight = torch.tensor([[1.0], [10.0], [3.0]])
+    >>> KERNELS["reference"].share_(weight, torch.tensor([0, 1, 0]))
+    >>> weight.flatten().tolist()
+    [2.0, 10.0, 2.0]
+    """
+
+    __name__: str
+
+    def forward(self, x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
+        """Return the responses, stored position by position (``geometry.empty_activations``)."""
+
+    def input_gradient(self, grad: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
+        """Return the gradient with respect to the input, stored position by position."""
+
+    def weight_gradient(self, x: Tensor, grad: Tensor, geometry: Geometry) -> Tensor:
+        """Return the gradient with respect to the weight, contiguous."""
+
+    def share_(self, weight: Tensor, grids: Tensor) -> None:
+        """Replace the filter of each neuron by the mean over its grid, in place.
+
+        ``grids`` is an int64 tensor on the CPU that holds the number of each neuron's grid; its shape is that of the
+        leading axes of ``weight``, whatever their number, and the remaining axes belong to the filter. Numbers may
+        be in any order and may be missing; neurons of one grid need not form a lattice, but usually do. The mean of
+        half-precision filters is computed in float32 or better. The change must increment the version of ``weight``,
+        as any PyTorch operation in place does.
+        """
+
+
+KERNELS: dict[str, Kernel] = {"reference": reference, "batched": batched, "native": native}
 
 _chosen: str | None = os.environ.get("SLEEPCONV_KERNEL") or None
 _warned = False
 
 
-def kernel_for(tensor: Tensor) -> ModuleType:
-    """The kernel that computes on this tensor: the native one on the CPU where it is there, else ``batched``.
+def kernel_for(tensor: Tensor) -> Kernel:
+    """Return the kernel that computes on this tensor: ``native`` on the CPU if available, otherwise ``batched``.
 
     >>> import torch
     >>> with use_kernel("reference"):
@@ -34,7 +71,7 @@ def kernel_for(tensor: Tensor) -> ModuleType:
     """
     if _chosen is not None:
         if _chosen == "native" and tensor.device.type != "cpu":
-            raise ValueError(f"the native kernel computes on the CPU, not on {tensor.device}; choose 'batched'")
+            raise ValueError(f"the native kernel runs on the CPU only, got a tensor on {tensor.device}; use 'batched'")
         return _named(_chosen)
     if tensor.device.type != "cpu":
         return batched
@@ -46,7 +83,7 @@ def kernel_for(tensor: Tensor) -> ModuleType:
 
 @contextmanager
 def use_kernel(name: str) -> Iterator[None]:
-    """Compute with the named kernel inside this context (the environment's SLEEPCONV_KERNEL does so everywhere).
+    """Compute with the named kernel inside this context (set SLEEPCONV_KERNEL in the environment to do so everywhere).
 
     >>> with use_kernel("reference"):
     ...     pass
@@ -60,11 +97,11 @@ def use_kernel(name: str) -> Iterator[None]:
         _chosen = before
 
 
-def _named(name: str) -> ModuleType:
+def _named(name: str) -> Kernel:
     if name not in KERNELS:
-        raise ValueError(f"no kernel is called {name!r}; there are {', '.join(KERNELS)}")
+        raise ValueError(f"unknown kernel {name!r}; available: {', '.join(KERNELS)}")
     if name == "native" and (reason := native.unavailable()):
-        raise ValueError(f"the native kernel cannot be used: {reason}; use 'batched' instead")
+        raise ValueError(f"the native kernel is not available: {reason}; use 'batched' instead")
     return KERNELS[name]
 
 
@@ -73,7 +110,7 @@ def _warn_once() -> None:
     if not _warned:
         _warned = True
         warnings.warn(
-            f"sleepconv computes through PyTorch alone, which is several times slower: {native.unavailable()}. "
+            f"sleepconv falls back to plain PyTorch, which is several times slower: {native.unavailable()}. "
             "Reinstall sleepconv where a C++ compiler is found to get the native kernel.",
             RuntimeWarning,
             stacklevel=2,

@@ -1,7 +1,7 @@
 """Pure PyTorch, for any device: one batched matrix product per filter tap and no unfolded copy of the input.
 
 With activations as (*space, batch, channels), tap u of all filters is a batch (over positions) of products between
-the (batch × in) inputs that u looks at and the (in × out) weights of u.
+the (batch × in) inputs that u sees and the (in × out) weights of u.
 """
 
 from typing import Any
@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from sleepconv.kernels.geometry import Axes, Geometry, by_position, empty_activations, position_major
+from sleepconv.kernels.lattice import summed_grids
 
 
 def forward(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
-    """y[i] = Σ_u x[i·stride + u·dilation − padding] · w[i, :, :, u]ᵀ."""
+    """Compute y[i] = Σ_u x[i·stride + u·dilation − padding] · w[i, :, :, u]ᵀ."""
     inputs = position_major(x)
     y = empty_activations(x, geometry.y_shape).zero_()
     outputs = by_position(y)
@@ -25,7 +26,7 @@ def forward(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
 
 
 def input_gradient(grad: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
-    """dx[i·stride + u·dilation − padding] += dy[i] · w[i, :, :, u], tap by tap."""
+    """Compute dx[i·stride + u·dilation − padding] += dy[i] · w[i, :, :, u], tap by tap."""
     grads = position_major(grad)
     dx = empty_activations(grad, geometry.x_shape).zero_()
     inputs = by_position(dx)
@@ -37,7 +38,7 @@ def input_gradient(grad: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
 
 
 def weight_gradient(x: Tensor, grad: Tensor, geometry: Geometry) -> Tensor:
-    """dw[i, :, :, u] = dy[i]ᵀ · x[i·stride + u·dilation − padding]."""
+    """Compute dw[i, :, :, u] = dy[i]ᵀ · x[i·stride + u·dilation − padding]."""
     inputs, grads = position_major(x), position_major(grad)
     dw = x.new_zeros(geometry.weight_shape)
     for tap in geometry.taps:
@@ -47,8 +48,17 @@ def weight_gradient(x: Tensor, grad: Tensor, geometry: Geometry) -> Tensor:
     return dw
 
 
+def share_(weight: Tensor, grids: Tensor) -> None:
+    """Set the filters of one grid after the other to their mean, with memory for one row of neurons."""
+    neurons = torch.bincount(grids.flatten()).tolist()
+    for grid, indices, total in summed_grids(weight, grids):
+        mean = total / neurons[grid]
+        for index in indices:
+            weight[index] = mean
+
+
 def _overlap(tap: Axes, g: Geometry) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-    """The inputs that this tap sees, and the output positions that see one there (not the padding)."""
+    """Return the inputs that this tap sees, and the output positions that see one there (not the padding)."""
     seen, seeing = [], []
     axes = zip(tap, g.input_size, g.output_size, g.stride, g.padding, g.dilation, strict=True)
     for u, size, out, stride, padding, dilation in axes:
@@ -62,11 +72,11 @@ def _overlap(tap: Axes, g: Geometry) -> tuple[tuple[slice, ...], tuple[slice, ..
 
 
 def _grouped(activations: Tensor, g: Geometry) -> Tensor:
-    """A view (*space, groups, batch, channels of a group)."""
+    """Return a view of shape (*space, groups, batch, channels of a group)."""
     return activations.unflatten(-1, (g.groups, -1)).movedim(-2, -3)
 
 
 def _tap(weight: Tensor, seeing: tuple[slice, ...], tap: Axes, g: Geometry) -> Tensor:
-    """A view (*space, groups, out, in) of one tap of the filters at these positions."""
+    """Return a view of shape (*space, groups, out, in) of one tap of the filters at these positions."""
     places: tuple[Any, ...] = (*seeing, slice(None), slice(None), *tap)
     return weight[places].unflatten(len(seeing), (g.groups, -1))

@@ -1,9 +1,9 @@
-"""The shape of one locally connected computation, and how its activations lie in memory."""
+"""The shape of one locally connected computation, and the memory layout of its activations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, product
 from math import prod
 from operator import mul
 
@@ -15,9 +15,9 @@ Axes = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Geometry:
-    """Everything about a layer but its numbers. Spatial sizes have one entry per axis.
+    """The sizes and options of a layer. Spatial ones have one entry per axis.
 
-    ``padding`` is what lies before the first input; what lies behind the last one follows from ``output_size``.
+    ``padding`` is that before the first input; that behind the last one follows from ``output_size``.
 
     >>> same = dict(batch=1, in_channels=3, out_channels=8, kernel_size=(3, 3), dilation=(1, 1), groups=1)
     >>> layer = Geometry(input_size=(32, 32), output_size=(16, 16), stride=(2, 2), padding=(1, 1), **same)
@@ -38,7 +38,7 @@ class Geometry:
 
     @property
     def positions(self) -> int:
-        """How many places the output has."""
+        """The number of output positions."""
         return prod(self.output_size)
 
     @property
@@ -58,15 +58,12 @@ class Geometry:
 
     @cached_property
     def taps(self) -> list[Axes]:
-        """The places of a filter: (0, 0), (0, 1), … in two dimensions."""
-        return [
-            tuple(i)
-            for i in torch.cartesian_prod(*map(torch.arange, self.kernel_size)).view(-1, len(self.stride)).tolist()
-        ]
+        """The positions in a filter: (0, 0), (0, 1), … in two dimensions."""
+        return list(product(*map(range, self.kernel_size)))
 
 
 def position_major(x: Tensor) -> Tensor:
-    """The same numbers as (*space, batch, channels), contiguous; free of cost if they lie in memory like that.
+    """Return the values as a contiguous (*space, batch, channels) tensor, without a copy if they are stored so.
 
     In this order the inputs of one filter tap are a (batch × channels) matrix without gaps, so a locally connected
     layer is one small matrix product per position and needs no unfolded copy of its input.
@@ -74,31 +71,31 @@ def position_major(x: Tensor) -> Tensor:
     ordered = by_position(x)
     if ordered.is_contiguous() or not x.is_contiguous():
         return ordered.contiguous()
-    # A plain (batch·channels) × positions transposition is several times faster than copying a 4-d permutation.
+    # Transposing a (batch·channels) × positions matrix is several times faster than copying a 4-d permutation.
     return x.reshape(x.shape[0] * x.shape[1], -1).t().contiguous().view(ordered.shape)
 
 
 def empty_activations(like: Tensor, shape: Sequence[int], *, dtype: torch.dtype | None = None) -> Tensor:
-    """Memory for activations of the shape (batch, channels, *space) that lie position by position.
+    """Allocate activations of shape (batch, channels, *space) that are stored position by position.
 
-    It is no view of a tensor with another order of axes: autograd refuses operations in place on views that come out
-    of an operator.
+    The result is not a view of a tensor with another order of axes: autograd refuses operations in place on views that
+    an operator returns.
     """
     batch, channels, *space = shape
     along_batch, *along_space = accumulate([channels, batch, *reversed(space[1:])], mul)
-    # One image lies channels last. Its batch axis gets the stride that PyTorch gives it then: with any other one,
-    # PyTorch's batch normalisation reads the gradient that comes back, or this one, in the wrong order.
+    # One image is channels last. Its batch axis gets the stride that PyTorch uses then: with any other, PyTorch's batch
+    # normalization reads the gradient that comes back, or this tensor, in the wrong order.
     along_batch = prod(shape) if batch == 1 else along_batch
     return like.new_empty_strided(tuple(shape), (along_batch, 1, *reversed(along_space)), dtype=dtype)
 
 
 def by_position(x: Tensor) -> Tensor:
-    """A view as (*space, batch, channels): contiguous if ``x`` lies in memory position by position."""
+    """Return a view as (*space, batch, channels), contiguous if ``x`` is stored position by position."""
     return x.movedim((0, 1), (-2, -1))
 
 
 def channel_major(x: Tensor) -> Tensor:
-    """A contiguous copy of activations that lie position by position."""
+    """Return a contiguous copy of activations that are stored position by position."""
     y = x.new_empty(x.shape)
     if x.numel():
         channels = x.shape[0] * x.shape[1]

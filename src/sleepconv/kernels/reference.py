@@ -1,4 +1,4 @@
-"""The layer as one would write it on paper: a loop over positions. Slow, and easy to check by eye."""
+"""The layer as one would write it on paper: a loop over positions. Slow, and easy to verify by reading."""
 
 from itertools import product
 from typing import Any
@@ -11,7 +11,7 @@ from sleepconv.kernels.geometry import Geometry, empty_activations
 
 
 def forward(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
-    """y[b, o, i] = Σ_{c, u} w[i, o, c, u] · x[b, c, i·stride + u·dilation − padding], with zeros outside the input."""
+    """Compute y[b, o, i] = Σ_{c, u} w[i, o, c, u] · x[b, c, i·stride + u·dilation − padding], 0 outside the input."""
     padded = _padded(x, geometry)
     y = empty_activations(x, geometry.y_shape)
     for position in product(*map(range, geometry.output_size)):
@@ -23,7 +23,7 @@ def forward(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
 
 
 def input_gradient(grad: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
-    """Each output neuron sends its gradient back through its own filter to the inputs it looked at."""
+    """Send the gradient of each output neuron back through its filter to the inputs in its window."""
     padded = torch.zeros_like(_padded(grad.new_zeros(geometry.x_shape), geometry))
     for position in product(*map(range, geometry.output_size)):
         window = _window(padded, position, geometry)
@@ -35,7 +35,7 @@ def input_gradient(grad: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
 
 
 def weight_gradient(x: Tensor, grad: Tensor, geometry: Geometry) -> Tensor:
-    """A weight's gradient is the sum over the batch of its neuron's gradient times what it looked at."""
+    """Sum over the batch the gradient of each neuron times the inputs in its window."""
     padded = _padded(x, geometry)
     dw = x.new_zeros(geometry.weight_shape)
     for position in product(*map(range, geometry.output_size)):
@@ -44,6 +44,13 @@ def weight_gradient(x: Tensor, grad: Tensor, geometry: Geometry) -> Tensor:
             ins, outs = _channels(group, geometry)
             dw[position][outs] = torch.einsum("bc...,bo->oc...", window[:, ins], grad[_at(outs, position)])
     return dw
+
+
+def share_(weight: Tensor, grids: Tensor) -> None:
+    """Set w_i to (Σ_{j in the grid of i} w_j) / (number of neurons of that grid), summed in double precision."""
+    for grid in grids.unique():
+        neurons = grids == grid
+        weight[neurons] = weight[neurons].double().mean(dim=0).to(weight.dtype)
 
 
 def _padded(x: Tensor, g: Geometry) -> Tensor:

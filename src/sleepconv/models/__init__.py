@@ -1,4 +1,4 @@
-"""Plain networks with shared weights; their connectivity comes from ``sleepconv.nn``."""
+"""Plain networks with shared weights; convert them with ``sleepconv.nn`` to remove the sharing."""
 
 from sleepconv.models.patch_models import mlp_mixer, small_vit
 from sleepconv.models.resnets import resnet8, resnet18, resnet20

@@ -1,26 +1,27 @@
 """Small networks on patches: an MLP-Mixer (Tolstikhin et al. 2021) and a vision transformer (Dosovitskiy et al. 2020).
 
-Plain and shared, as published; ``to_locally_connected`` takes the sharing out of the patch embedding and
-``to_per_patch`` out of all the rest.
+With shared weights, as published; ``to_locally_connected`` removes the sharing from the patch embedding and
+``to_per_patch`` from all the rest.
 """
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sleepconv.functional.sizes import check_divisible, check_int
+
 
 class PatchEmbedding(nn.Module):
-    """Cut an image into patches and embed each linearly: (batch, 3, height, width) to (batch, patches, width)."""
+    """A linear embedding of image patches: (batch, 3, height, width) to (batch, patches, width)."""
 
     def __init__(self, image_size: int, patch_size: int, width: int) -> None:
         super().__init__()
-        if min(image_size, patch_size) < 1 or image_size % patch_size:
-            raise ValueError(f"patches of size {patch_size} do not tile an image of size {image_size}")
+        check_divisible("image_size", check_int("image_size", image_size), "patch_size", patch_size)
         self.num_patches = (image_size // patch_size) ** 2
         self.projection = nn.Conv2d(3, width, patch_size, stride=patch_size)
 
     def forward(self, images: Tensor) -> Tensor:
-        """The tokens of a batch of images."""
+        """Return the tokens of a batch of images."""
         return self.projection(images).flatten(2).mT
 
 
@@ -32,7 +33,7 @@ class MLP(nn.Sequential):
 
 
 class MixerBlock(nn.Module):
-    """Mix over patches, with the same weights for each channel; then over channels, with the same for each patch."""
+    """An MLP over patches, shared by the channels, then one over channels, shared by the patches."""
 
     def __init__(self, num_patches: int, width: int) -> None:
         super().__init__()
@@ -41,7 +42,7 @@ class MixerBlock(nn.Module):
         self.channel_mixing = MLP(width, width * 4)
 
     def forward(self, z: Tensor) -> Tensor:
-        """(batch, patches, width) to the same."""
+        """Map (batch, patches, width) to the same shape."""
         z = z + self.token_mixing(self.norm1(z).mT).mT
         return z + self.channel_mixing(self.norm2(z))
 
@@ -58,7 +59,7 @@ class TransformerBlock(nn.Module):
         self.mlp = MLP(width, width * 4)
 
     def forward(self, z: Tensor) -> Tensor:
-        """(batch, patches, width) to the same."""
+        """Map (batch, patches, width) to the same shape."""
         z = z + self._attend(self.norm1(z))
         return z + self.mlp(self.norm2(z))
 
@@ -69,7 +70,7 @@ class TransformerBlock(nn.Module):
 
 
 class PatchModel(nn.Module):
-    """An embedding, blocks, a layer norm, and a linear classifier on the mean over patches."""
+    """A network of an embedding, blocks, a layer norm, and a linear classifier on the mean over patches."""
 
     def __init__(self, embedding: nn.Module, blocks: list[nn.Module], width: int, num_classes: int) -> None:
         super().__init__()
@@ -79,26 +80,26 @@ class PatchModel(nn.Module):
         self.classifier = nn.Linear(width, num_classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Class scores of a batch of images."""
+        """Return the class scores of a batch of images."""
         return self.classifier(self.norm(self.blocks(self.embedding(images))).mean(1))
 
 
 class PositionEmbedding(nn.Module):
-    """Add a learned vector to each token, which says where it is."""
+    """A learned vector per position, added to each token."""
 
     def __init__(self, num_patches: int, width: int) -> None:
         super().__init__()
         self.position = nn.Parameter(torch.empty(num_patches, width).normal_(0, 0.02))
 
     def forward(self, z: Tensor) -> Tensor:
-        """(batch, patches, width) to the same."""
+        """Map (batch, patches, width) to the same shape."""
         return z + self.position
 
 
 def mlp_mixer(
     num_classes: int = 10, image_size: int = 32, patch_size: int = 4, width: int = 64, depth: int = 4
 ) -> PatchModel:
-    """An MLP-Mixer for small images.
+    """Build an MLP-Mixer for small images.
 
     >>> mlp_mixer()(torch.randn(2, 3, 32, 32)).shape
     torch.Size([2, 10])
@@ -111,13 +112,12 @@ def mlp_mixer(
 def small_vit(
     num_classes: int = 10, image_size: int = 32, patch_size: int = 4, width: int = 64, depth: int = 4, heads: int = 4
 ) -> PatchModel:
-    """A vision transformer for small images; it averages over the patches, so it has no class token.
+    """Build a vision transformer for small images; it averages over the patches and has no class token.
 
     >>> small_vit()(torch.randn(2, 3, 32, 32)).shape
     torch.Size([2, 10])
     """
-    if heads < 1 or width % heads:
-        raise ValueError(f"the number of heads divides the width, but heads={heads} and width={width}")
+    check_divisible("width", width, "heads", heads)
     patches = PatchEmbedding(image_size, patch_size, width)
     embedding = nn.Sequential(patches, PositionEmbedding(patches.num_patches, width))
     blocks: list[nn.Module] = [TransformerBlock(width, heads) for _ in range(depth)]

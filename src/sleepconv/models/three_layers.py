@@ -1,35 +1,38 @@
-"""Three layers: the smallest network in which sleep carries what was learned to places never seen."""
+"""A network of three layers: the smallest in which sleep carries what was learned to positions never seen."""
 
 from torch import Tensor, nn
 
 from sleepconv.models.resnets import initialise
 
-STRIDES = (1, 2, 2)
+_STRIDES = (1, 2, 2)
 
 
 class ThreeLayers(nn.Module):
-    """3×3 convolutions with strides 1, 2 and 2 and 16, 32 and 64 channels, pooled over the whole visual field."""
+    """A network of 3×3 convolutions with strides 1, 2 and 2 and 16, 32 and 64 channels, and global average pooling."""
 
     def __init__(self, num_classes: int, in_channels: int, width: int) -> None:
         super().__init__()
         widths = (in_channels, width, 2 * width, 4 * width)
         self.layers = nn.Sequential(
-            *[_layer(before, after, stride) for before, after, stride in zip(widths, widths[1:], STRIDES, strict=False)]
+            *[
+                _layer(before, after, stride)
+                for before, after, stride in zip(widths, widths[1:], _STRIDES, strict=False)
+            ]
         )
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.classifier = nn.Linear(widths[-1], num_classes)
         initialise(self)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Class scores of a batch of images."""
+        """Return the class scores of a batch of images."""
         return self.classifier(self.pool(self.layers(x)).flatten(1))
 
 
 def three_layers(num_classes: int = 10, *, in_channels: int = 1, width: int = 16) -> ThreeLayers:
-    """The network of ``sleepconv demo``; ``to_locally_connected`` makes it locally connected.
+    """Build the network of ``sleepconv demo``; ``to_locally_connected`` makes it locally connected.
 
-    Its last layer's grids take every third neuron, and a neuron there stands for 2 · 2 pixels: after a sleep it answers
-    alike to images that are 3 · 4 = 12 pixels apart.
+    The grids of its last layer take every third neuron, and neighbouring neurons there are 2 · 2 pixels apart: after a
+    sleep the network responds identically to images that are shifted by 3 · 4 = 12 pixels.
 
     >>> sum(p.numel() for p in three_layers().parameters())
     24058

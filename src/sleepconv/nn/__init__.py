@@ -1,4 +1,4 @@
-"""Modules: locally connected and per-patch layers, and the way from shared layers to them and back."""
+"""Locally connected and per-patch layers, and the conversion of shared layers to them and back."""
 
 from sleepconv.nn.conversion import NothingConvertedWarning, to_convolutional, to_locally_connected, to_per_patch
 from sleepconv.nn.layout import (

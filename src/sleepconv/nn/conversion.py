@@ -1,4 +1,4 @@
-"""From linear layers that all tokens share to one per patch, for any PyTorch model."""
+"""Conversion of whole models: from shared layers to ones without weight sharing, and back."""
 
 import copy
 import warnings
@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from sleepconv.nn.dry_run import Kind, Size, Visit, check_convertible, possible_runs, rehearse, visit_layers
-from sleepconv.nn.layout import forget_layout, keep_layout
+from sleepconv.functional.sizes import check_int
+from sleepconv.nn.dry_run import Kind, Run, Size, Visit, check_convertible, rehearse, visit_layers
+from sleepconv.nn.layout import Chains, forget_layout
 from sleepconv.nn.modules import (
     LocallyConnected,
     LocallyConnected1d,
@@ -21,162 +22,14 @@ from sleepconv.nn.modules import (
     PerPatchLinear,
 )
 
-Layer = TypeVar("Layer")
+_Layer = TypeVar("_Layer")
 
-
-def select(
-    model: nn.Module, layers: Mapping[str, Layer], *, include: Iterable[str] | None = None, exclude: Iterable[str] = ()
-) -> dict[str, Layer]:
-    """Those of the named layers that are in, or inside of, an included module and not of an excluded one.
-
-    A module that has several names can be chosen by any of them.
-
-    >>> model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)))
-    >>> list(select(model, dict(model.named_modules()), include=["1"], exclude=["1.0"]))
-    ['1', '1.1']
-    """
-    include, exclude = None if include is None else list(include), list(exclude)
-    names: dict[nn.Module, list[str]] = {}
-    for name, module in model.named_modules(remove_duplicate=False):
-        names.setdefault(module, []).append(name)
-    known = {name: module for module, all_names in names.items() for name in all_names}
-    for name in [*(include or ()), *exclude]:
-        if name not in known:
-            raise ValueError(f"the model has no module {name!r}; the layers to choose from are {_listed(layers)}")
-    return {
-        name: layer
-        for name, layer in layers.items()
-        if (include is None or _inside(names[known[name]], include)) and not _inside(names[known[name]], exclude)
-    }
-
-
-def _inside(names: list[str], parents: list[str]) -> bool:
-    return any(name == parent or name.startswith(f"{parent}.") or parent == "" for parent in parents for name in names)
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(names) or "none"
-
-
-HOOKS = [name for name in vars(nn.Module()) if name.endswith(("_hooks", "_with_kwargs", "_always_called", "_hook"))]
-
-
-class NothingConvertedWarning(UserWarning):
-    """The model came back as it was.
-
-    >>> from sleepconv import to_locally_connected
-    >>> with warnings.catch_warnings(record=True, action="always") as caught:
-    ...     model = to_locally_connected(nn.Linear(2, 2), torch.zeros(1, 2))
-    >>> caught[0].category.__name__
-    'NothingConvertedWarning'
-    """
-
-
-def own_copy(model: nn.Module, inplace: bool, kind: Kind) -> nn.Module:
-    """The model to operate on, where layers of this kind are to be exchanged: itself or a copy."""
-    if isinstance(model, (torch.jit.ScriptModule, nn.DataParallel, nn.parallel.DistributedDataParallel)):
-        raise TypeError(f"convert the plain model before it becomes a {type(model).__name__}")
-    lazy = [
-        f"{name or 'the model itself'} ({type(module).__name__})"
-        for name, module in model.named_modules()
-        if _any_lazy(module._buffers) or (isinstance(module, kind.modules) and _any_lazy(module._parameters))
-    ]
-    if lazy:
-        raise ValueError(f"{', '.join(lazy)}: sizes not known yet; run the model once, model(sample), and then convert")
-    if inplace:
-        return model
-    try:
-        return copy.deepcopy(model)
-    except Exception as error:
-        raise ValueError(
-            f"the model cannot be copied ({error}); if it is pruned, make that final (torch.nn.utils.prune.remove), "
-            "otherwise convert it with inplace=True"
-        ) from error
-
-
-def _any_lazy(tensors: Mapping[str, Any]) -> bool:
-    return any(map(is_lazy, tensors.values()))
-
-
-def exchange(
-    model: nn.Module, layers: Mapping[str, tuple[nn.Module, Any]], sample_input: Any, *, copy_weights: bool
-) -> nn.Module:
-    """Replace layers by copies without sharing, with these or with fresh weights; the model stays whole if it fails.
-
-    Args:
-        model: what to operate on.
-        layers: the old and the new layer, by name.
-        sample_input: to see that the model's code gets along with the new layers.
-        copy_weights: keep the new layers' weights.
-    """
-    for _, new in layers.values():
-        if not copy_weights:
-            new.reset_parameters()
-    runs = possible_runs(model, sample_input)
-    converted: Any = replace_layers(model, dict(layers.values()))
-    try:
-        _check_converted(converted, runs, {name: new for name, (_, new) in layers.items()})
-    except BaseException:
-        replace_layers(converted, {new: old for old, new in layers.values()})
-        raise
-    return keep_layout(converted, sample_input)
-
-
-def replace_layers(model: nn.Module, replacements: Mapping[nn.Module, Any]) -> nn.Module:
-    """Put the new layers wherever the old ones are; the model itself may be one.
-
-    They get the old ones' hooks, and the buffers, parameters and modules that were registered beside weight and bias.
-    """
-    for old, new in replacements.items():
-        for name in HOOKS:
-            setattr(new, name, getattr(old, name))
-        for name in ("_parameters", "_buffers", "_modules"):
-            setattr(new, name, getattr(old, name) | getattr(new, name))
-        new._non_persistent_buffers_set = old._non_persistent_buffers_set
-    for module in model.modules():
-        for name, child in module._modules.items():
-            if child is not None and child in replacements:
-                module._modules[name] = replacements[child]
-    return replacements.get(model, model)
-
-
-def warn_left_alone(names: Iterable[str], why: str) -> None:
-    """Name the layers that stay as they are; the caller is two frames below the user."""
-    if names := list(names):
-        warnings.warn(f"left as it is, since it {why}: {', '.join(names)}", UserWarning, stacklevel=4)
-
-
-def _check_converted(model: nn.Module, runs: list[tuple[Any, bool]], layers: Mapping[str, Any]) -> None:
-    """Run the converted model: its own code must call the new layers."""
-    called: set[nn.Module] = set()
-    with ExitStack() as stack:
-        for layer in layers.values():
-            handle = layer.register_forward_hook(lambda module, inputs, output: called.add(module))
-            stack.callback(handle.remove)
-        for sample, training in runs:
-            rehearse(model, sample, training=training)
-    idle = [name for name, layer in layers.items() if layer not in called]
-    if idle:
-        raise ValueError(
-            f"{', '.join(idle)} would not be used: the model keeps its layers also outside of its submodules "
-            "(in a list, dict or closure) and calls them there; use nn.ModuleList, nn.ModuleDict or attributes"
-        )
-
-
-COUNTERPARTS: dict[type[nn.Module], type[LocallyConnected]] = {
+_COUNTERPARTS: dict[type[nn.Module], type[LocallyConnected]] = {
     nn.Conv1d: LocallyConnected1d,
     nn.Conv2d: LocallyConnected2d,
     nn.Conv3d: LocallyConnected3d,
 }
-
-
-CONVOLUTIONS = Kind(
-    becomes="locally connected",
-    modules=(nn.Conv1d, nn.Conv2d, nn.Conv3d),
-    functions=(F.conv1d, F.conv2d, F.conv3d),
-    methods=("forward", "_conv_forward"),
-    size=lambda conv, x: tuple(x.shape[-len(conv.kernel_size) :]),  # type: ignore[arg-type]
-)
+_HOOKS = [name for name in vars(nn.Module()) if name.endswith(("_hooks", "_with_kwargs", "_always_called", "_hook"))]
 
 
 def to_locally_connected(
@@ -187,15 +40,16 @@ def to_locally_connected(
     copy_weights: bool = False,
     inplace: bool = False,
 ) -> nn.Module:
-    """Give every output position of every convolution a filter of its own.
+    """Replace the convolutions of a model by locally connected layers: every output position gets its own filter.
 
-    The model runs once on ``sample_input`` to learn the size of every layer; its BatchNorm statistics, its random
-    state and its train/eval mode stay as they were. Stride, padding, dilation, groups, bias and padding mode are kept.
-    Responses lie in memory as a convolution's do, or as the next layer reads them fastest where all that is between is
-    known to handle that (see ``keep_layout``).
+    The model runs on ``sample_input`` before the replacement, to find the size of every layer, and after it, to check
+    the result: in eval mode, and in training mode if it can. Its buffers (BatchNorm statistics), the random state and
+    train/eval mode are restored. Stride, padding, dilation, groups, bias and padding mode are kept. Responses have the
+    memory layout of a convolution's, or that which the next layer reads fastest where all operations in between are
+    known to handle it (see ``keep_layout``).
 
     Args:
-        model: any model with convolutions, or a bare convolution.
+        model: any model with convolutions, or a convolution.
         sample_input: one batch as the model will see it (a tuple: positional arguments; a dict: keyword arguments).
         keep_first: leave this many convolutions, in the order in which they run, as they are; 1 is the paper's
             "1st layer conv".
@@ -204,7 +58,7 @@ def to_locally_connected(
             weights: build it afterwards.
 
     Returns:
-        the locally connected model.
+        The locally connected model.
 
     >>> import torch
     >>> conv = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, stride=2))
@@ -212,19 +66,81 @@ def to_locally_connected(
     >>> local[2].weight.shape
     torch.Size([7, 7, 8, 8, 3, 3])
     """
-    if keep_first < 0:
-        raise ValueError(f"keep_first is the number of convolutions to keep, 0 or more, not {keep_first}")
-    model = own_copy(model, inplace, CONVOLUTIONS)
-    visits = visit_layers(model, sample_input, CONVOLUTIONS)
+    check_int("keep_first", keep_first, least=0)
+    model = _own_copy(model, inplace, _CONVOLUTIONS)
+    visits, runs = visit_layers(model, sample_input, _CONVOLUTIONS)
     chosen = [visit for visit in visits.values() if visit.sizes][keep_first:]
-    check_convertible(model, chosen, CONVOLUTIONS)
-    _warn_of_what_stays(model, visits, bool(chosen))
-    layers: dict[str, tuple[nn.Module, Any]] = {visit.name: (visit.module, _local(visit)) for visit in chosen}
-    return exchange(model, layers, sample_input, copy_weights=copy_weights) if layers else model
+    check_convertible(model, chosen, _CONVOLUTIONS)
+    _warn_left_alone("it was not reached by the sample input", _unreached(visits))
+    transposed = [n for n, m in model.named_modules() if isinstance(m, nn.modules.conv._ConvTransposeNd)]
+    _warn_left_alone("it is a transposed convolution", transposed)
+    if not chosen:
+        text = "no convolution was converted: the sample input reaches none, or keep_first keeps all of them"
+        warnings.warn(text, NothingConvertedWarning, stacklevel=2)
+        return model
+    layers = {visit.name: (visit.module, _locally_connected(visit)) for visit in chosen}
+    return _exchange(model, layers, runs, sample_input, copy_weights=copy_weights)
+
+
+def to_per_patch(
+    model: nn.Module,
+    sample_input: Tensor | tuple[Any, ...] | dict[str, Any],
+    *,
+    copy_weights: bool = False,
+    inplace: bool = False,
+    include: Collection[str] | None = None,
+    exclude: Collection[str] = (),
+) -> nn.Module:
+    """Replace the linear layers of a model that act on tokens by per-patch ones: every patch gets its own matrix.
+
+    Appendix A.4 of Pogodin et al. (2021): vision transformers and MLPs share weights between patches too, and a sleep
+    can do it for them. A linear layer acts on tokens if its input has three axes or more; it shares weights over the
+    axis before the last, the patches. (In the token mixing of an MLP-Mixer those are channels; on (batch, height,
+    width, features) only positions along the width get their own matrix.) Linear layers on (batch, features) are not
+    converted. ``nn.MultiheadAttention`` does not call its projections as layers and is left alone, with a warning. To
+    convert a patch embedding that is a convolution, use ``to_locally_connected``; ``to_convolutional`` undoes both.
+    The model runs on ``sample_input`` before and after, as in ``to_locally_connected``.
+
+    Args:
+        model: any model with linear layers, or an ``nn.Linear``.
+        sample_input: one batch as the model will see it (a tuple: positional arguments; a dict: keyword arguments).
+        copy_weights: start from the linear layers' weights instead of fresh ones, so that the network computes the
+            same.
+        inplace: change ``model`` itself instead of a copy. An optimizer built before still holds the old weights: build
+            it afterwards.
+        include: names of modules; only these, or layers inside them, are converted.
+        exclude: names of modules that are not converted, nor layers inside them.
+
+    Returns:
+        The model without weight sharing between patches.
+
+    >>> import torch
+    >>> tokens = nn.Sequential(nn.Linear(8, 32), nn.GELU(), nn.Linear(32, 8))
+    >>> to_per_patch(tokens, torch.randn(2, 16, 8))[0]
+    PerPatchLinear(8, 32, num_patches=16, bias=True)
+    """
+    model = _own_copy(model, inplace, _LINEARS)
+    visits, runs = visit_layers(model, sample_input, _LINEARS)
+    visits = select(model, visits, include=include, exclude=exclude)
+    chosen = [visit for visit in visits.values() if any(visit.sizes)]
+    check_convertible(model, chosen, _LINEARS)
+    _warn_left_alone("it was not reached by the sample input", _unreached(visits))
+    attention = {name: m for name, m in model.named_modules() if isinstance(m, nn.MultiheadAttention)}
+    _warn_left_alone(
+        "nn.MultiheadAttention uses its weights directly (write its projections as nn.Linear layers)",
+        select(model, attention, include=include, exclude=exclude),
+    )
+    if not chosen:
+        text = "no linear layer was converted: the sample input reaches none of the selected ones that acts on tokens"
+        warnings.warn(text, NothingConvertedWarning, stacklevel=2)
+        return model
+    _leave_fused_path(model)
+    layers = {visit.name: (visit.module, _per_patch(visit)) for visit in chosen}
+    return _exchange(model, layers, runs, sample_input, copy_weights=copy_weights)
 
 
 def to_convolutional(model: nn.Module, *, inplace: bool = False) -> nn.Module:
-    """Replace every layer without weight sharing by the shared one with its mean weights; the way back.
+    """Replace every layer without weight sharing by the shared layer with its mean weights.
 
     A locally connected layer becomes a convolution, a per-patch linear layer an ``nn.Linear``.
 
@@ -240,97 +156,82 @@ def to_convolutional(model: nn.Module, *, inplace: bool = False) -> nn.Module:
         elif isinstance(layer, PerPatchLinear):
             shared[layer] = layer.to_linear()
     if not shared:
-        text = "the model has no locally connected and no per-patch layer; nothing was changed"
+        text = "nothing was converted: the model has no locally connected or per-patch layer"
         warnings.warn(text, NothingConvertedWarning, stacklevel=2)
     forget_layout(model)
-    return replace_layers(model, shared)
+    return _replace_layers(model, shared)
 
 
-def _local(visit: Visit) -> LocallyConnected:
-    counterpart = next(local for conv, local in COUNTERPARTS.items() if isinstance(visit.module, conv))
+class NothingConvertedWarning(UserWarning):
+    """A conversion that changed nothing.
+
+    >>> from sleepconv import to_locally_connected
+    >>> with warnings.catch_warnings(record=True, action="always") as caught:
+    ...     model = to_locally_connected(nn.Linear(2, 2), torch.zeros(1, 2))
+    >>> caught[0].category.__name__
+    'NothingConvertedWarning'
+    """
+
+
+def select(
+    model: nn.Module, layers: Mapping[str, _Layer], *, include: Iterable[str] | None = None, exclude: Iterable[str] = ()
+) -> dict[str, _Layer]:
+    """Return those of the named layers that are, or are inside, an included module and not an excluded one.
+
+    A module that has several names can be chosen by any of them.
+
+    >>> model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)))
+    >>> list(select(model, dict(model.named_modules()), include=["1"], exclude=["1.0"]))
+    ['1', '1.1']
+    """
+    include, exclude = None if include is None else list(include), list(exclude)
+    names: dict[nn.Module, list[str]] = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        names.setdefault(module, []).append(name)
+    known = {name: module for module, all_names in names.items() for name in all_names}
+    for name in [*(include or ()), *exclude]:
+        if name not in known:
+            choices = ", ".join(layers) or "none"
+            raise ValueError(f"the model has no module {name!r}; the layers to choose from are: {choices}")
+    return {
+        name: layer
+        for name, layer in layers.items()
+        if (include is None or _inside(names[known[name]], include)) and not _inside(names[known[name]], exclude)
+    }
+
+
+def _inside(names: list[str], parents: list[str]) -> bool:
+    return any(name == parent or name.startswith(f"{parent}.") or parent == "" for parent in parents for name in names)
+
+
+_CONVOLUTIONS = Kind(
+    becomes="locally connected",
+    modules=tuple(_COUNTERPARTS),
+    functions=(F.conv1d, F.conv2d, F.conv3d),
+    methods=("forward", "_conv_forward"),
+    size=lambda conv, x: tuple(x.shape[-len(conv.kernel_size) :]),  # type: ignore[arg-type]
+)
+
+
+def _locally_connected(visit: Visit) -> LocallyConnected:
+    counterpart = next(local for conv, local in _COUNTERPARTS.items() if isinstance(visit.module, conv))
     (size,) = visit.sizes
     return counterpart._from_convolution(visit.module, size)
-
-
-def _warn_of_what_stays(model: nn.Module, visits: dict[str, Visit], converting: bool) -> None:
-    transposed = nn.modules.conv._ConvTransposeNd
-    warn_left_alone((n for n, visit in visits.items() if not visit.sizes), "was not reached by the sample input")
-    warn_left_alone(
-        (n for n, module in model.named_modules() if isinstance(module, transposed)), "is a transposed convolution"
-    )
-    if not converting:
-        warnings.warn(
-            "no convolution was converted: the model has none that the sample input reaches, or keep_first keeps all",
-            NothingConvertedWarning,
-            stacklevel=3,
-        )
 
 
 def _patches(linear: nn.Module, x: Tensor) -> Size:
     return tuple(x.shape[-2:-1]) if x.dim() >= 3 else ()
 
 
-def _said(size: Size) -> str:
-    return f"{size[0]} patches" if size else "no patches"
-
-
-LINEARS = Kind(
+_LINEARS = Kind(
     becomes="a per-patch layer",
     modules=(nn.Linear,),
     functions=(F.linear,),
     methods=("forward",),
     size=_patches,
-    say=_said,
+    describe=lambda size: f"{size[0]} patches" if size else "no patches",
     opaque=(nn.MultiheadAttention,),
 )
-
-
-def to_per_patch(
-    model: nn.Module,
-    sample_input: Tensor | tuple[Any, ...] | dict[str, Any],
-    *,
-    copy_weights: bool = False,
-    inplace: bool = False,
-    include: Collection[str] | None = None,
-    exclude: Collection[str] = (),
-) -> nn.Module:
-    """Give every patch a matrix of its own in every linear layer that acts on tokens.
-
-    Appendix A.4 of Pogodin et al. (2021): vision transformers and MLPs share weights between patches too, and a sleep
-    can do it for them. The model runs once on ``sample_input``: a linear layer acts on tokens if its input has three
-    axes or more; the axis before the last is then the one over which it shares, the patches. (In the token mixing of an
-    MLP-Mixer those are channels; on (batch, height, width, features) only places along the width get their own.) Linear
-    layers on (batch, features) stay. BatchNorm statistics, random state and train/eval mode stay as they were.
-    ``nn.MultiheadAttention`` does not call its projections as layers and is left alone, with a warning. A patch
-    embedding that is a convolution belongs to ``to_locally_connected``; ``to_convolutional`` is the way back from both.
-
-    Args:
-        model: any model with linear layers, or a bare ``nn.Linear``.
-        sample_input: one batch as the model will see it (a tuple: positional arguments; a dict: keyword arguments).
-        copy_weights: start from the linear layers' weights, so that the network computes the same, not from fresh ones.
-        inplace: change ``model`` itself instead of a copy. An optimizer built before still holds the old weights: build
-            it afterwards.
-        include: names of modules; only these, or layers inside of them, are converted.
-        exclude: names of modules that are left as they are, and what is inside of them.
-
-    Returns:
-        the model without sharing between patches.
-
-    >>> import torch
-    >>> tokens = nn.Sequential(nn.Linear(8, 32), nn.GELU(), nn.Linear(32, 8))
-    >>> to_per_patch(tokens, torch.randn(2, 16, 8))[0]
-    PerPatchLinear(8, 32, num_patches=16, bias=True)
-    """
-    model = own_copy(model, inplace, LINEARS)
-    visits = select(model, visit_layers(model, sample_input, LINEARS), include=include, exclude=exclude)
-    chosen = [visit for visit in visits.values() if any(visit.sizes)]
-    check_convertible(model, chosen, LINEARS)
-    _warn_of_linears_that_stay(model, visits, include, exclude)
-    if not chosen:
-        return model
-    _leave_fused_path(model)
-    layers: dict[str, tuple[nn.Module, Any]] = {visit.name: (visit.module, _per_patch(visit)) for visit in chosen}
-    return exchange(model, layers, sample_input, copy_weights=copy_weights)
 
 
 def _per_patch(visit: Visit) -> PerPatchLinear:
@@ -338,22 +239,114 @@ def _per_patch(visit: Visit) -> PerPatchLinear:
     return PerPatchLinear.from_linear(visit.module, patches)  # type: ignore[arg-type]
 
 
-def _warn_of_linears_that_stay(
-    model: nn.Module, visits: Mapping[str, Visit], include: Collection[str] | None, exclude: Collection[str]
-) -> None:
-    attention = {name: m for name, m in model.named_modules() if isinstance(m, nn.MultiheadAttention)}
-    warn_left_alone((visit.name for visit in visits.values() if not visit.sizes), "was not reached by the sample input")
-    warn_left_alone(
-        (name or "the model itself" for name in select(model, attention, include=include, exclude=exclude)),
-        "is an nn.MultiheadAttention, which uses its weights directly (write its projections as nn.Linear layers)",
-    )
-    if not any(any(visit.sizes) for visit in visits.values()):
-        text = "no linear layer was converted: the sample input reaches none, of those chosen, that acts on tokens"
-        warnings.warn(text, NothingConvertedWarning, stacklevel=3)
-
-
 def _leave_fused_path(model: nn.Module) -> None:
-    """In eval mode an nn.TransformerEncoderLayer hands its weights to one fused function, which shares them."""
+    """Keep nn.TransformerEncoderLayer from passing its weights, in eval mode, to a fused function that shares them."""
     for module in model.modules():
         if isinstance(module, nn.TransformerEncoderLayer):
             module.activation_relu_or_gelu = 0
+
+
+def _own_copy(model: nn.Module, inplace: bool, kind: Kind) -> nn.Module:
+    """Return the model to operate on, itself or a copy, if layers of this kind can be exchanged in it."""
+    if isinstance(model, (torch.jit.ScriptModule, nn.DataParallel, nn.parallel.DistributedDataParallel)):
+        raise TypeError(f"convert the plain model before it becomes a {type(model).__name__}")
+    lazy = [
+        f"{name or 'the model itself'} ({type(module).__name__})"
+        for name, module in model.named_modules()
+        if _any_lazy(module._buffers) or (isinstance(module, kind.modules) and _any_lazy(module._parameters))
+    ]
+    if lazy:
+        raise ValueError(f"{', '.join(lazy)}: lazy layers have no sizes yet; run model(sample) once, then convert")
+    if inplace:
+        return model
+    try:
+        return copy.deepcopy(model)
+    except Exception as error:
+        raise ValueError(
+            f"the model cannot be copied ({error}); if it is pruned, make that permanent (torch.nn.utils.prune.remove),"
+            " otherwise convert it with inplace=True"
+        ) from error
+
+
+def _any_lazy(tensors: Mapping[str, Any]) -> bool:
+    return any(map(is_lazy, tensors.values()))
+
+
+def _unreached(visits: Mapping[str, Visit]) -> list[str]:
+    return [visit.name for visit in visits.values() if not visit.sizes]
+
+
+def _warn_left_alone(why: str, names: Iterable[str]) -> None:
+    """Warn, on behalf of the user's call two frames above, that these layers were not converted."""
+    if names := [name or "the model itself" for name in names]:
+        warnings.warn(f"not converted, since {why}: {', '.join(names)}", UserWarning, stacklevel=3)
+
+
+def _exchange(
+    model: nn.Module,
+    layers: Mapping[str, tuple[nn.Module, Any]],
+    runs: list[Run],
+    sample_input: Any,
+    *,
+    copy_weights: bool,
+) -> nn.Module:
+    """Replace each old layer by its new one, check the result and choose the layout; restore the model on failure.
+
+    Args:
+        model: the model to change.
+        layers: the old and the new layer, by name.
+        runs: what the model could do before.
+        sample_input: one batch as the model will see it.
+        copy_weights: keep the new layers' weights instead of drawing fresh ones.
+    """
+    if not copy_weights:
+        for _, new in layers.values():
+            new.reset_parameters()
+    converted: Any = _replace_layers(model, dict(layers.values()))
+    chains = Chains(converted)
+    try:
+        _check_converted(converted, chains, {name: new for name, (_, new) in layers.items()}, runs, sample_input)
+    except BaseException:
+        _replace_layers(converted, {new: old for old, new in layers.values()})
+        raise
+    chains.keep_layout()
+    return converted
+
+
+def _replace_layers(model: nn.Module, replacements: Mapping[nn.Module, Any]) -> nn.Module:
+    """Put the new layers wherever the old ones are; the model itself may be one.
+
+    They get the old ones' hooks, and the buffers, parameters and modules that were registered beside weight and bias.
+    """
+    for old, new in replacements.items():
+        for name in _HOOKS:
+            setattr(new, name, getattr(old, name))
+        for name in ("_parameters", "_buffers", "_modules"):
+            setattr(new, name, getattr(old, name) | getattr(new, name))
+        new._non_persistent_buffers_set = old._non_persistent_buffers_set
+    for module in model.modules():
+        for name, child in module._modules.items():
+            if child is not None and child in replacements:
+                module._modules[name] = replacements[child]
+    return replacements.get(model, model)
+
+
+def _check_converted(
+    model: nn.Module, chains: Chains, layers: Mapping[str, Any], runs: list[Run], sample_input: Any
+) -> None:
+    """Watch the converted model run; raise an error if it fails where it did not before, or ignores a new layer."""
+    called: set[nn.Module] = set()
+    with ExitStack() as stack:
+        for layer in layers.values():
+            handle = layer.register_forward_hook(lambda module, inputs, output: called.add(module))
+            stack.callback(handle.remove)
+        chains.watch(sample_input)
+        for sample, training in runs:
+            if training not in chains.modes:  # being watched, which needs gradients, may be what it cannot do
+                rehearse(model, sample, training=training)
+    idle = [name for name, layer in layers.items() if layer not in called]
+    if idle:
+        raise ValueError(
+            f"{', '.join(idle)} would not be used: the model also keeps its layers outside its submodules (in a list, "
+            "dict or closure) and calls them there; use nn.ModuleList, nn.ModuleDict or attributes"
+        )

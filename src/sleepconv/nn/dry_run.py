@@ -1,10 +1,10 @@
-"""Run a model once, without a trace, to learn what its shared layers see."""
+"""Run a model without side effects, to find out what its shared layers see."""
 
 import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,32 +15,43 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 Size = tuple[int, ...]
+Run = tuple[Any, bool]  # the sample, and whether in training mode
 
-LIKE_ITSELF = (Tensor.new_empty, Tensor.new_full, Tensor.new_ones, Tensor.new_tensor, Tensor.new_zeros)
-LIKE_ANOTHER = (Tensor.to, Tensor.type_as)
+_LIKE_ITSELF = (Tensor.new_empty, Tensor.new_full, Tensor.new_ones, Tensor.new_tensor, Tensor.new_zeros)
+_LIKE_ANOTHER = (Tensor.to, Tensor.type_as)
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of layer with shared weights, and what the dry run should note of it."""
+    """A kind of layer with shared weights, and what the dry run should note of it.
+
+    Attributes:
+        becomes: what the layers are converted to, for error messages.
+        modules: the classes of the layers.
+        functions: the functions that compute the same on bare weights.
+        methods: the methods that define how a layer computes; a subclass that overrides one is not converted.
+        size: the size that a layer's counterpart depends on, from the layer and its input.
+        describe: such a size in words.
+        opaque: modules whose inner layers are not called as layers.
+    """
 
     becomes: str
     modules: tuple[type[nn.Module], ...]
     functions: tuple[Callable[..., Tensor], ...]
     methods: tuple[str, ...]
     size: Callable[[nn.Module, Tensor], Size]
-    say: Callable[[Size], str] = str
+    describe: Callable[[Size], str] = str
     opaque: tuple[type[nn.Module], ...] = ()
 
     def find(self, model: nn.Module) -> dict[str, nn.Module]:
-        """The layers by name, without those inside of opaque modules, which compute in ways of their own."""
+        """Return the layers by name, without those inside opaque modules."""
         hidden = {inner for m in model.modules() if isinstance(m, self.opaque) for inner in m.modules()}
         return {n: m for n, m in model.named_modules() if isinstance(m, self.modules) and m not in hidden}
 
 
 @dataclass(eq=False)
 class Visit:
-    """What one layer saw: the input sizes, and whether its weight was used outside its own forward."""
+    """What one layer saw: its input sizes, and whether its weight was used outside its forward method."""
 
     name: str
     module: nn.Module
@@ -49,16 +60,16 @@ class Visit:
     used_directly: bool = False
 
 
-def visit_layers(model: nn.Module, sample_input: Any, kind: Kind) -> dict[str, Visit]:
-    """Run the model on the sample; say for every such layer, by name and in the order of their calls, what it saw.
+def visit_layers(model: nn.Module, sample_input: Any, kind: Kind) -> tuple[dict[str, Visit], list[Run]]:
+    """Run the model on the sample; return what every such layer saw, in the order of their calls, and the runs made.
 
-    The model runs in eval mode, and once more in training mode (for auxiliary heads) if it is in that; one of the two
-    may fail, since it may ask for other arguments.
+    The model runs in eval mode and, if it is in training mode, also in that (for auxiliary heads). One of the two may
+    fail, since it may need other arguments.
     """
     visits = {name: Visit(name or "the model itself", module) for name, module in kind.find(model).items()}
     failures: list[Exception] = []
-    successes = 0
-    for training in _modes(model):
+    runs: list[Run] = []
+    for training in (False, True) if model.training else (False,):
         for sample in (sample_input, two_of_each(sample_input)):  # BatchNorm may refuse to train on a batch of one
             attempt = {name: replace(visit, sizes=set(visit.sizes)) for name, visit in visits.items()}
             try:
@@ -66,30 +77,16 @@ def visit_layers(model: nn.Module, sample_input: Any, kind: Kind) -> dict[str, V
             except Exception as error:
                 failures.append(error)
                 continue
-            visits, successes = attempt, successes + 1
+            visits = attempt
+            runs.append((sample, training))
             break
-    if not successes:
+    if not runs:
         raise failures[0]
-    return dict(sorted(visits.items(), key=lambda item: item[1].first_call))
-
-
-def possible_runs(model: nn.Module, sample_input: Any) -> list[tuple[Any, bool]]:
-    """The runs that the model can do, as (sample, training): what it could before a conversion it must do after it.
-
-    A batch of one hides how its numbers lie in memory, so the model runs on two where it takes them.
-    """
-    runs = []
-    for training in _modes(model):
-        for sample in (two_of_each(sample_input), sample_input):
-            with suppress(Exception):
-                rehearse(model, sample, training=training)
-                runs.append((sample, training))
-                break
-    return runs
+    return dict(sorted(visits.items(), key=lambda item: item[1].first_call)), runs
 
 
 def rehearse(model: nn.Module, sample_input: Any, *, training: bool = False, differentiable: bool = False) -> Any:
-    """Run the model on the sample, without its compiled code, and leave no trace; return what it returns."""
+    """Run the model on the sample, uncompiled and without side effects, and return its output."""
     arguments, keywords = _as_call(sample_input)
     eager = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
     with _untouched(model), eager, torch.set_grad_enabled(differentiable):
@@ -101,12 +98,8 @@ def rehearse(model: nn.Module, sample_input: Any, *, training: bool = False, dif
 
 
 def two_of_each(sample_input: Any) -> Any:
-    """The sample with every batch of one doubled."""
+    """Return the sample with every batch of one doubled."""
     return tree_map_only(Tensor, lambda t: torch.cat([t, t]) if t.dim() and len(t) == 1 else t, sample_input)
-
-
-def _modes(model: nn.Module) -> list[bool]:
-    return [False, True] if model.training else [False]
 
 
 def _as_call(sample_input: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -117,13 +110,13 @@ def _as_call(sample_input: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(sample_input, dict):
         return (), sample_input
     raise TypeError(
-        "sample_input is a tensor as the model takes it, a tuple of positional or a dict of keyword arguments, "
-        f"not {sample_input!r:.80}"
+        "`sample_input` must be a tensor, a tuple of positional arguments or a dict of keyword arguments, "
+        f"got {sample_input!r:.80}"
     )
 
 
 def check_convertible(model: nn.Module, visits: list[Visit], kind: Kind) -> None:
-    """Raise a ValueError that names the first layer which cannot be converted, and says why."""
+    """Raise a ValueError that names the first layer that cannot be converted, and why."""
     owners = Counter(id(p) for m in model.modules() for p in m.parameters(recurse=False))
     for visit in visits:
         problem = _problem(visit, owners, kind)
@@ -134,8 +127,8 @@ def check_convertible(model: nn.Module, visits: list[Visit], kind: Kind) -> None
 def _problem(visit: Visit, owners: Counter[int], kind: Kind) -> str | None:
     layer = visit.module
     if len(visit.sizes) > 1:
-        sizes = " and ".join(map(kind.say, sorted(visit.sizes)))
-        return f"it is used with inputs of different sizes, {sizes}; use a module of its own for each size"
+        sizes = " and ".join(map(kind.describe, sorted(visit.sizes)))
+        return f"it is used with inputs of different sizes, {sizes}; use a separate module for each size"
     if parametrize.is_parametrized(layer) or not isinstance(layer._parameters.get("weight"), nn.Parameter):
         return "its weight is parametrized (weight_norm, spectral_norm, pruning, ...); remove the parametrization first"
     if owners[id(layer._parameters["weight"])] > 1:
@@ -143,10 +136,10 @@ def _problem(visit: Visit, owners: Counter[int], kind: Kind) -> str | None:
     if owners[id(layer._parameters.get("bias"))] > 1:
         return "its bias is tied to another module's; untie them first"
     if visit.used_directly:
-        return "its weight is also used directly, outside of the module; call the module instead"
+        return "its weight is also used directly, outside the module; call the module instead"
     base = next(module for module in kind.modules if isinstance(layer, module))
     if any(getattr(type(layer), method) is not getattr(base, method) for method in kind.methods):
-        return f"{type(layer).__name__} computes in a way of its own; use a plain {base.__name__}"
+        return f"{type(layer).__name__} overrides how a {base.__name__} computes; use a plain {base.__name__}"
     return None
 
 
@@ -164,7 +157,7 @@ def _watched_run(model: nn.Module, sample_input: Any, kind: Kind, visits: dict[s
 
 
 class _DirectUses(TorchFunctionMode):
-    """Notes what the layers see, and weights that are used through ``torch.nn.functional`` instead of a module."""
+    """A watch on what layers see, and on weights used through ``torch.nn.functional`` instead of a module."""
 
     def __init__(self, model: nn.Module, kind: Kind, visits: dict[str, Visit]) -> None:
         super().__init__()
@@ -174,7 +167,7 @@ class _DirectUses(TorchFunctionMode):
         self.depth, self.calls = 0, 0
 
     def noting(self, visit: Visit) -> Callable[..., None]:
-        """A hook that notes the size of each input of this layer."""
+        """Return a hook that notes the size of each input of this layer."""
 
         def note(module: nn.Module, inputs: tuple[Tensor, ...], keywords: dict[str, Tensor]) -> None:
             visit.sizes.add(self.kind.size(module, inputs[0] if inputs else keywords["input"]))
@@ -184,11 +177,11 @@ class _DirectUses(TorchFunctionMode):
         return note
 
     def enter(self, *_: Any) -> None:
-        """A layer begins to compute."""
+        """Note that a layer begins to compute."""
         self.depth += 1
 
     def leave(self, *_: Any) -> None:
-        """A layer has computed."""
+        """Note that a layer has computed."""
         self.depth -= 1
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
@@ -200,18 +193,18 @@ class _DirectUses(TorchFunctionMode):
                 visit.used_directly = True
             if func in self.kind.functions and not used:
                 name = next((self.names[id(value)] for value in given if id(value) in self.names), "a computed weight")
-                warnings.warn(f"left as it is, since it is used directly through {func.__name__}: {name}", stacklevel=2)
+                warnings.warn(f"not converted, since it is used directly through {func.__name__}: {name}", stacklevel=2)
         return result
 
 
 def _used_by_value(func: Callable, given: list[Any]) -> list[Any]:
-    """Without those arguments that only lend their dtype and device."""
-    return [] if func in LIKE_ITSELF else given[:1] if func in LIKE_ANOTHER else given
+    """Return the arguments without those that only determine dtype and device."""
+    return [] if func in _LIKE_ITSELF else given[:1] if func in _LIKE_ANOTHER else given
 
 
 @contextmanager
 def _untouched(model: nn.Module) -> Iterator[None]:
-    """Restore the buffers, the modes and the random state."""
+    """Restore the buffers, the modes and the random state at the end."""
     modes = {module: module.training for module in model.modules()}
     buffers = [(m, name, b, b.clone()) for m in model.modules() for name, b in m._buffers.items() if b is not None]
     try:

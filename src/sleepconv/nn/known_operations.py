@@ -1,7 +1,7 @@
-"""Operations that handle tensors, and gradients, in the memory layout of locally connected layers.
+"""Operations that handle tensors and gradients in the memory layout of locally connected layers.
 
-They are right in any mixture of our layout and the usual one, forward and backward; tests/nn/test_neighbours.py tries
-them all. Of others one cannot be sure: PyTorch's instance normalisation misreads a gradient that lies like that.
+They are correct for any mixture of our layout and the usual one, forward and backward; tests/nn/test_neighbours.py
+checks them all. Others may not be: PyTorch's instance normalization misreads gradients with this layout.
 """
 
 from functools import cache
@@ -19,19 +19,19 @@ KNOWN = {
     *(_aten.empty_like, _aten.bernoulli_, _aten.native_dropout, _aten.detach, _aten._to_copy),
     *(_aten.avg_pool2d, _aten.max_pool2d_with_indices, _aten._adaptive_avg_pool2d, _aten.mean),
 }
-# These take anything, and give each input a gradient that lies as the input does.
+# These take anything, and give each input a gradient with the layout of the input.
 CONVOLUTIONS = {_aten.convolution, torch.ops.sleepconv.locally_connected}
 
-# The same in a graph of autograd: names of its nodes without "Backward0" and underscores, in lower case.
+# The same in an autograd graph: names of its nodes without "Backward0" and underscores, in lower case.
 _KNOWN_NODES = {operation.__name__.replace("_", "") for operation in KNOWN} | {"nativebatchnorm", "permute", "permuted"}
 _ENDS = {"convolution", "generatedbackwardforsleepconvlocallyconnecteddefault", "torch::autograd::accumulategrad"}
 
 
 def guard_gradients(x: Tensor) -> None:
-    """Let gradients that come back through ``x`` reach operations that are not known in a contiguous tensor.
+    """Make gradients that come back through ``x`` contiguous before they reach an unknown operation.
 
-    Looks at all that lies between ``x`` and the layers and convolutions that it comes from. There is nothing to guard
-    unless the model was changed after ``keep_layout`` looked at it, runs in another way, or runs only in part.
+    Looks at all operations between ``x`` and the layers and convolutions that it comes from. There is nothing to guard
+    unless the model was changed after ``keep_layout``, runs differently, or runs only in part.
     """
     nodes, seen = [x.grad_fn], set()
     while nodes:

@@ -1,9 +1,9 @@
-"""The per-patch linear layer as a module."""
+"""Layers without weight sharing: locally connected ones in one to three dimensions, and the per-patch linear layer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from math import prod, sqrt
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -11,30 +11,18 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from sleepconv.functional.grids import interior_neurons, lateral_grids
-from sleepconv.functional.locally_connected import (
-    Padding,
-    locally_connected1d,
-    locally_connected2d,
-    locally_connected3d,
-    output_size,
-    padding_sides,
-)
+from sleepconv.functional.locally_connected import locally_connected1d, locally_connected2d, locally_connected3d
 from sleepconv.functional.per_patch import per_patch_linear
-from sleepconv.functional.sizes import Sizes, per_axis, whole
+from sleepconv.functional.sizes import Padding, Sizes, check_divisible, check_int, output_size, padding_sides, per_axis
 from sleepconv.nn.known_operations import guard_gradients
 
-PADDING_MODES = {"zeros": "constant", "reflect": "reflect", "replicate": "replicate", "circular": "circular"}
+_Module = TypeVar("_Module", bound=nn.Module)
 
-
-def train_alike(old: nn.Module, new: nn.Module) -> None:
-    """Freeze in a module what is frozen in the one that it stands in for, and set its mode."""
-    for name, parameter in new.named_parameters(recurse=False):
-        parameter.requires_grad_(old.get_parameter(name).requires_grad)
-    new.train(old.training)
+_PADDING_MODES = {"zeros": "constant", "reflect": "reflect", "replicate": "replicate", "circular": "circular"}
 
 
 class LocallyConnected(nn.Module):
-    """What the one-, two- and three-dimensional layers have in common; see ``LocallyConnected2d``.
+    """Base class of the one-, two- and three-dimensional layers; see ``LocallyConnected2d``.
 
     >>> from sleepconv.nn import LocallyConnected, LocallyConnected1d
     >>> isinstance(LocallyConnected1d(2, 4, 3, input_size=8), LocallyConnected)
@@ -66,8 +54,13 @@ class LocallyConnected(nn.Module):
     ) -> None:
         super().__init__()
         axes = self.axes
-        self.in_channels, self.out_channels, self.groups = _channels(in_channels, out_channels, groups)
-        _check_modes(padding_mode, bias)
+        self.in_channels = check_int("in_channels", in_channels)
+        self.out_channels = check_int("out_channels", out_channels)
+        self.groups = check_int("groups", groups)
+        check_divisible("in_channels", self.in_channels, "groups", self.groups)
+        check_divisible("out_channels", self.out_channels, "groups", self.groups)
+        _check_choice("padding_mode", padding_mode, _PADDING_MODES)
+        _check_choice("bias", bias, (True, False, "shared", "neuron"))
         self.kernel_size = per_axis("kernel_size", kernel_size, axes)
         self.input_size = per_axis("input_size", input_size, axes)
         self.stride = per_axis("stride", stride, axes)
@@ -86,9 +79,9 @@ class LocallyConnected(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        r"""Draw the weights from N(0, 2 / (c_out k²)), every neuron for itself (appendix B of the paper).
+        r"""Draw the weights from N(0, 2 / (c_out k²)), independently per neuron (appendix B of the paper).
 
-        With ``init_noise`` every neuron starts from one shared filter drawn like that, plus its own noise of
+        With ``init_noise``, every neuron starts from one shared filter drawn like that, plus independent noise of
         ``init_noise`` times that standard deviation.
         """
         std = sqrt(2 / (self.out_channels * prod(self.kernel_size)))
@@ -103,7 +96,7 @@ class LocallyConnected(nn.Module):
 
     @property
     def grids(self) -> Int64[Tensor, "*output_size"]:
-        """Which neurons share with each other in their sleep: see ``lateral_grids``; a new tensor, on the CPU."""
+        """The lateral grid of each neuron (see ``lateral_grids``), as a new tensor on the CPU."""
         with torch.inference_mode(False):
             return self._grids.clone()
 
@@ -114,16 +107,16 @@ class LocallyConnected(nn.Module):
 
     @property
     def interior(self) -> tuple[slice, ...]:
-        """The neurons, along each axis, whose windows do not touch the padding."""
+        """The neurons, along each axis, whose windows do not overlap the padding."""
         return interior_neurons(self.input_size, self.kernel_size, self.stride, self.dilation, padding=self.padding)
 
     def forward(self, input: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """Respond to the input, every neuron with its own filter."""
+        """Apply its own filter at every output position."""
         x = input
         if tuple(x.shape[-self.axes :]) != self.input_size or x.dim() <= self.axes:
             raise ValueError(
-                f"this layer was built for inputs of size {self.input_size}, but got {tuple(x.shape)}; its neurons "
-                f"have places, so build another layer for another size"
+                f"this layer was built for inputs of size {self.input_size}, but got shape {tuple(x.shape)}; every "
+                "position has its own filter, so another size needs another layer"
             )
         if x.requires_grad and not x.is_contiguous() and not torch.compiler.is_compiling():
             guard_gradients(x)
@@ -137,10 +130,10 @@ class LocallyConnected(nn.Module):
     def _extend(self, x: Tensor) -> Tensor:
         sides = padding_sides(self.padding, self.kernel_size, self.stride, self.dilation)
         flat = [amount for side in reversed(sides) for amount in side]
-        return F.pad(x, flat, mode=PADDING_MODES[self.padding_mode]) if any(flat) else x
+        return F.pad(x, flat, mode=_PADDING_MODES[self.padding_mode]) if any(flat) else x
 
     def extra_repr(self) -> str:
-        """What ``print`` shows."""
+        """Return the options that ``print`` shows."""
         text = (
             f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, "
             f"input_size={self.input_size}, output_size={self.output_size}, stride={self.stride}"
@@ -157,49 +150,24 @@ class LocallyConnected(nn.Module):
     @classmethod
     def _from_convolution(cls, conv: Any, input_size: Sizes) -> Self:
         if not isinstance(conv, cls.convolution):
-            raise TypeError(f"expected a {cls.convolution.__name__}, got a {type(conv).__name__}")
+            raise TypeError(f"expected a {cls.convolution.__name__}, got {type(conv).__name__}")
         names = ("stride", "padding", "dilation", "groups", "padding_mode")
         options: dict[str, Any] = {name: getattr(conv, name) for name in names}
         options |= {"bias": conv.bias is not None, "device": "meta", "dtype": conv.weight.dtype}
         layer = cls(conv.in_channels, conv.out_channels, conv.kernel_size, input_size=input_size, **options)
-        layer = layer.to_empty(device=conv.weight.device)
-        with torch.no_grad():
-            layer.weight.copy_(conv.weight)
-            if layer.bias is not None:
-                layer.bias.copy_(conv.bias)
-        train_alike(conv, layer)
-        return layer
+        return _with_weights(layer, conv, conv.weight, conv.bias)
 
-    @torch.no_grad()
     def _to_convolution(self) -> Any:
         names = ("kernel_size", "stride", "padding", "dilation", "groups", "padding_mode")
         options: dict[str, Any] = {name: getattr(self, name) for name in names}
-        options |= {"bias": self.bias is not None, "device": self.weight.device, "dtype": self.weight.dtype}
+        options |= {"bias": self.bias is not None, "device": "meta", "dtype": self.weight.dtype}
         conv = self.convolution(self.in_channels, self.out_channels, **options)
-        space = tuple(range(self.axes))
-        conv.weight.copy_(self.weight.mean(space))
-        if self.bias is not None:
-            conv.bias.copy_(self.bias.flatten(1).mean(1) if self.bias.dim() > 1 else self.bias)
-        train_alike(self, conv)
-        return conv
-
-
-def _channels(in_channels: int, out_channels: int, groups: int) -> tuple[int, int, int]:
-    ins, outs, groups = whole("in_channels", in_channels), whole("out_channels", out_channels), whole("groups", groups)
-    if ins % groups or outs % groups:
-        raise ValueError(f"in_channels={ins}, out_channels={outs}, groups={groups}: groups divides both channel counts")
-    return ins, outs, groups
-
-
-def _check_modes(padding_mode: str, bias: bool | str) -> None:
-    if padding_mode not in PADDING_MODES:
-        raise ValueError(f"padding_mode is one of {', '.join(PADDING_MODES)}, not {padding_mode!r}")
-    if bias not in (True, False, "shared", "neuron"):
-        raise ValueError(f'bias is True or "shared" (over space), "neuron" (one each) or False, not {bias!r}')
+        bias = self.bias.flatten(1).mean(1) if self.bias is not None and self.bias.dim() > 1 else self.bias
+        return _with_weights(conv, self, self.weight.mean(tuple(range(self.axes))), bias)
 
 
 class LocallyConnected1d(LocallyConnected):
-    """Every position of a sequence has a filter of its own; see ``LocallyConnected2d``.
+    """A layer with a separate filter at every position of a sequence; see ``LocallyConnected2d``.
 
     >>> LocallyConnected1d(2, 3, 3, input_size=10)(torch.randn(4, 2, 10)).shape
     torch.Size([4, 3, 8])
@@ -209,16 +177,16 @@ class LocallyConnected1d(LocallyConnected):
 
     @classmethod
     def from_conv1d(cls, conv: nn.Conv1d, input_size: Sizes) -> Self:
-        """A layer that computes what ``conv`` computes: its filter at every position."""
+        """Return a layer that computes what ``conv`` does: its filter at every position."""
         return cls._from_convolution(conv, input_size)
 
     def to_conv1d(self) -> nn.Conv1d:
-        """The convolution with the mean filter."""
+        """Return the convolution with the mean filter."""
         return self._to_convolution()
 
 
 class LocallyConnected2d(LocallyConnected):
-    r"""A convolution's connectivity without its weight sharing: every output position has a filter of its own.
+    r"""A convolution's connectivity without its weight sharing: every output position has its own filter.
 
     .. math:: z_{o,ij} = b_o + \sum_{c,u,v} w_{ij,ocuv}\; x_{c,\; i s + u d - p,\; j s + v d - p}
 
@@ -228,25 +196,25 @@ class LocallyConnected2d(LocallyConnected):
         in_channels: as in ``nn.Conv2d``.
         out_channels: as in ``nn.Conv2d``.
         kernel_size: as in ``nn.Conv2d``.
-        input_size: height and width of the input; neurons have places, so the layer serves one size.
+        input_size: height and width of the input; every position has its own filter, so the layer serves one size.
         stride: as in ``nn.Conv2d``.
         padding: as in ``nn.Conv2d``.
         dilation: as in ``nn.Conv2d``.
         groups: as in ``nn.Conv2d``.
-        bias: True or "shared": one number per channel, as in a convolution; "neuron": one per neuron; False: none.
+        bias: True or "shared": one per channel, as in a convolution; "neuron": one per neuron; False: none.
         padding_mode: as in ``nn.Conv2d``.
         init_noise: start all neurons from one shared filter, plus this much noise relative to its size.
-        device: where the weights are.
-        dtype: of the weights.
+        device: the device of the weights.
+        dtype: the dtype of the weights.
 
     Attributes:
         weight: (out_height, out_width, out_channels, in_channels / groups, kernel_height, kernel_width).
         bias: (out_channels,), or (out_channels, out_height, out_width), or None.
-        grids: who shares with whom in sleep.
+        grids: the lateral grid of each neuron: who shares with whom in sleep.
         interior: the neurons that see no padding.
-        position_major: leave the responses in memory position by position, as the next layer reads them, instead of
-            rearranging them; False, unless ``to_locally_connected`` or ``keep_layout`` found that all modules that
-            get them can handle it.
+        position_major: store the responses position by position, as the next layer reads them, instead of copying
+            them to a contiguous tensor; False unless ``to_locally_connected`` or ``keep_layout`` found that all
+            operations that get them can handle it.
 
     >>> layer = LocallyConnected2d(3, 8, 3, input_size=(16, 16), padding=1)
     >>> layer(torch.randn(4, 3, 16, 16)).shape
@@ -259,16 +227,16 @@ class LocallyConnected2d(LocallyConnected):
 
     @classmethod
     def from_conv2d(cls, conv: nn.Conv2d, input_size: Sizes) -> Self:
-        """A layer that computes what ``conv`` computes: its filter at every position."""
+        """Return a layer that computes what ``conv`` does: its filter at every position."""
         return cls._from_convolution(conv, input_size)
 
     def to_conv2d(self) -> nn.Conv2d:
-        """The convolution with the mean filter."""
+        """Return the convolution with the mean filter."""
         return self._to_convolution()
 
 
 class LocallyConnected3d(LocallyConnected):
-    """Every position of a volume has a filter of its own; see ``LocallyConnected2d``.
+    """A layer with a separate filter at every position of a volume; see ``LocallyConnected2d``.
 
     >>> LocallyConnected3d(1, 2, 2, input_size=3, stride=1)(torch.randn(4, 1, 3, 3, 3)).shape
     torch.Size([4, 2, 2, 2, 2])
@@ -278,41 +246,40 @@ class LocallyConnected3d(LocallyConnected):
 
     @classmethod
     def from_conv3d(cls, conv: nn.Conv3d, input_size: Sizes) -> Self:
-        """A layer that computes what ``conv`` computes: its filter at every position."""
+        """Return a layer that computes what ``conv`` does: its filter at every position."""
         return cls._from_convolution(conv, input_size)
 
     def to_conv3d(self) -> nn.Conv3d:
-        """The convolution with the mean filter."""
+        """Return the convolution with the mean filter."""
         return self._to_convolution()
 
 
 class PerPatchLinear(nn.Module):
-    r"""A linear layer on tokens without weight sharing: every patch has a matrix of its own.
+    r"""A linear layer on tokens without weight sharing: every patch has its own matrix.
 
     .. math:: z'_{ij} = b_{(i)j} + \sum_k z_{ik}\, u_{i,kj}
 
     Appendix A.4 of Pogodin et al. (2021): what a vision transformer or an MLP computes with one U for all patches. All
-    patches form one grid: after a sleep the layer computes what a shared ``nn.Linear`` computes. The paper does not say
-    how such a layer starts; weights are drawn as in ``nn.Linear``, which is how transformers start (uniform in
-    ±1/√in_features), independently per patch.
+    patches form one grid: after a sleep the layer computes what a shared ``nn.Linear`` does. The paper does not give
+    an initialization; weights are drawn as in ``nn.Linear`` (uniform in ±1/√in_features), independently per patch.
 
     Args:
         in_features: as in ``nn.Linear``.
         out_features: as in ``nn.Linear``.
-        num_patches: how many tokens the input has along the axis before the last.
-        bias: True or "shared": one number per feature, as in ``nn.Linear``; "patch": one each; False: none. Sleep
-            shares weights, not biases.
+        num_patches: the number of tokens along the axis before the last.
+        bias: True or "shared": one per feature, as in ``nn.Linear``; "patch": one per feature and patch; False: none.
+            Sleep shares weights, not biases.
         init_noise: start all patches from one shared matrix, plus this much noise relative to its size.
-        device: where the weights are.
-        dtype: of the weights.
+        device: the device of the weights.
+        dtype: the dtype of the weights.
 
     Attributes:
         weight: (patches, out_features, in_features).
         bias: (out_features,), or (patches, out_features), or None.
-        grids: who shares with whom in sleep: all patches.
-        position_major: leave the responses in memory patch by patch, as the next per-patch layer reads them, instead of
-            rearranging them; False, unless ``to_per_patch`` or ``keep_layout`` found that all modules that get them
-            can handle it.
+        grids: the grid of each patch: all share in sleep.
+        position_major: store the responses patch by patch, as the next per-patch layer reads them, instead of copying
+            them to a contiguous tensor; False unless ``to_per_patch`` or ``keep_layout`` found that all operations
+            that get them can handle it.
 
     >>> layer = PerPatchLinear(8, 24, num_patches=16)
     >>> layer(torch.randn(4, 16, 8)).shape
@@ -336,13 +303,10 @@ class PerPatchLinear(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if min(in_features, out_features, num_patches) < 1:
-            raise ValueError(
-                f"in_features={in_features}, out_features={out_features}, num_patches={num_patches}: all are at least 1"
-            )
-        if bias not in (True, False, "shared", "patch"):
-            raise ValueError(f'bias is True or "shared" (by the patches), "patch" (one each) or False, not {bias!r}')
-        self.in_features, self.out_features, self.num_patches = in_features, out_features, num_patches
+        self.in_features = check_int("in_features", in_features)
+        self.out_features = check_int("out_features", out_features)
+        self.num_patches = check_int("num_patches", num_patches)
+        _check_choice("bias", bias, (True, False, "shared", "patch"))
         self.init_noise = init_noise
         self.weight = nn.Parameter(torch.empty(num_patches, out_features, in_features, device=device, dtype=dtype))
         shape = (num_patches, out_features) if bias == "patch" else (out_features,)
@@ -352,9 +316,9 @@ class PerPatchLinear(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw the weights as ``nn.Linear`` does, every patch for itself.
+        """Draw the weights as ``nn.Linear`` does, independently per patch.
 
-        With ``init_noise`` every patch starts from one shared matrix drawn like that, plus noise of its own, which is
+        With ``init_noise``, every patch starts from one shared matrix drawn like that, plus independent noise that is
         ``init_noise`` times as large.
         """
         bound = 1 / sqrt(self.in_features)
@@ -368,57 +332,49 @@ class PerPatchLinear(nn.Module):
 
     @property
     def grids(self) -> Int64[Tensor, "patches"]:
-        """Which patches share with each other in their sleep: all are on one grid."""
+        """The grid of each patch: all are on one grid."""
         return torch.zeros(self.num_patches, dtype=torch.int64)
 
     def forward(self, z: Float[Tensor, "*batch patches in_features"]) -> Float[Tensor, "*batch patches out_features"]:
-        """Respond to the tokens, every patch with its own weights."""
+        """Multiply every patch by its own matrix."""
         return per_patch_linear(z, self.weight, self.bias, position_major=self.position_major)
 
     def extra_repr(self) -> str:
-        """What ``print`` shows."""
+        """Return the options that ``print`` shows."""
         bias = "patch" if self.bias is not None and self.bias.dim() > 1 else self.bias is not None
         return f"{self.in_features}, {self.out_features}, num_patches={self.num_patches}, bias={bias}"
 
     @classmethod
     def from_linear(cls, linear: nn.Linear, num_patches: int) -> Self:
-        """A layer that computes what ``linear`` computes: its matrix for every patch.
+        """Return a layer that computes what ``linear`` does: its matrix for every patch.
 
         >>> PerPatchLinear.from_linear(nn.Linear(3, 4), 5)
         PerPatchLinear(3, 4, num_patches=5, bias=True)
         """
         if not isinstance(linear, nn.Linear):
-            raise TypeError(f"expected a Linear, got a {type(linear).__name__}")
-        layer = cls(
-            linear.in_features,
-            linear.out_features,
-            num_patches=num_patches,
-            bias=linear.bias is not None,
-            device="meta",
-            dtype=linear.weight.dtype,
-        ).to_empty(device=linear.weight.device)
-        _copy(layer, linear, linear.weight, linear.bias)
-        return layer
+            raise TypeError(f"expected a Linear, got {type(linear).__name__}")
+        options: dict[str, Any] = {"bias": linear.bias is not None, "device": "meta", "dtype": linear.weight.dtype}
+        layer = cls(linear.in_features, linear.out_features, num_patches=num_patches, **options)
+        return _with_weights(layer, linear, linear.weight, linear.bias)
 
     def to_linear(self) -> nn.Linear:
-        """The shared layer with the mean matrix."""
-        linear = nn.Linear(
-            self.in_features,
-            self.out_features,
-            bias=self.bias is not None,
-            device="meta",
-            dtype=self.weight.dtype,
-        ).to_empty(device=self.weight.device)
+        """Return the shared layer with the mean matrix."""
+        options: dict[str, Any] = {"bias": self.bias is not None, "device": "meta", "dtype": self.weight.dtype}
         bias = self.bias.mean(0) if self.bias is not None and self.bias.dim() > 1 else self.bias
-        _copy(linear, self, self.weight.mean(0), bias)
-        return linear
+        return _with_weights(nn.Linear(self.in_features, self.out_features, **options), self, self.weight.mean(0), bias)
+
+
+def _check_choice(name: str, value: object, choices: Iterable[object]) -> None:
+    if value not in choices:
+        raise ValueError(f"`{name}` must be one of {', '.join(map(repr, choices))}, got {value!r}")
 
 
 @torch.no_grad()
-def _copy(layer: nn.Module, source: nn.Module, weight: Tensor, bias: Tensor | None) -> None:
-    """Give the layer these values; which of them are trained, and the mode, are the source's."""
+def _with_weights(layer: _Module, source: nn.Module, weight: Tensor, bias: Tensor | None) -> _Module:
+    """Return the layer with these values, on their device, and as frozen and in the mode that the source is."""
+    layer.to_empty(device=weight.device)
     for name, value in {"weight": weight, "bias": bias}.items():
         if value is not None:
             parameter = layer.get_parameter(name)
             parameter.copy_(value).requires_grad_(source.get_parameter(name).requires_grad)
-    layer.train(source.training)
+    return layer.train(source.training)

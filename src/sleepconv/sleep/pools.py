@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from sleepconv.functional.locally_connected import padding_sides
 from sleepconv.functional.measures import weight_snr
-from sleepconv.functional.sharing import Index, grid_indices
+from sleepconv.functional.sizes import padding_sides
+from sleepconv.kernels.lattice import Index, grid_indices
 from sleepconv.sleep.layers import Border, sharing_grids
 
 
@@ -29,7 +29,7 @@ class Pool:
 
     def negative_log_snr(self) -> float:
         """−log SNR of the pool (Eq. 6); −∞ where all its weights agree."""
-        return -float(weight_snr(self.weight.movedim(1, 0)).log())
+        return -float(weight_snr(self.weight.movedim(1, 0).flatten(1)).log())
 
 
 class LayerPools:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from sleepconv.functional.grids import joined_grids
 from sleepconv.functional.sharing import neurons_per_grid
-from sleepconv.functional.sizes import check_finite, whole
+from sleepconv.functional.sizes import check_finite, check_int
 from sleepconv.simulation.circuit import CircuitConstants, CircuitState, present_, presentation_maps
 from sleepconv.sleep.distributed import check_placements, share_
 from sleepconv.sleep.hebbian import (
@@ -179,7 +179,7 @@ class Instant(OnAnything):
         if isinstance(self.period, Sequence):
             object.__setattr__(self, "period", tuple(self.period))
         for period in () if self.period is None else self._periods:
-            whole("period", period)  # type: ignore[arg-type]
+            check_int("period", period)  # type: ignore[arg-type]
 
     @property
     def _periods(self) -> tuple[int | None, ...]:
@@ -262,7 +262,9 @@ class Hebbian(OnAnything):
         if self.patterns_per_step is not None:
             _check_number("patterns_per_step", self.patterns_per_step, most=MOST_PATTERNS)
         if self.image_shape is not None:
-            _check_number("pixels of image_shape", prod(whole("image_shape", n) for n in self.image_shape), MOST_PIXELS)
+            _check_number(
+                "pixels of image_shape", prod(check_int("image_shape", n) for n in self.image_shape), MOST_PIXELS
+            )
         if self.rate is not None:
             _check_rate(self.rate)
         if self.rate == 0:
@@ -406,7 +408,7 @@ def _write_back(pools: Mapping[str, LayerPools]) -> None:
 
 def _check_number(name: str, value: int, most: int) -> None:
     """Refuse a computation that would not end."""
-    if whole(name, value) > most:
+    if check_int(name, value) > most:
         raise ValueError(f"{name} must be at most {most:,}, got {value:,}")
 
 

@@ -20,10 +20,11 @@ from sleepconv.experiments.training.checkpoints import compact_state, read_tenso
 from sleepconv.experiments.training.evaluation import Tally, evaluate, reestimated_statistics
 from sleepconv.experiments.training.learner import DivergedError, Learner
 from sleepconv.experiments.training.network import build_rule
-from sleepconv.experiments.training.parallel import Place, Sharding, bare, describe, in_precision, joined
+from sleepconv.experiments.training.parallel import Place, Sharding, describe, in_precision, joined
 from sleepconv.experiments.training.progress import Interrupts, Listener, Progress, TrainingInterrupted
 from sleepconv.files import size_if_there
 from sleepconv.memory import keep_freed_memory
+from sleepconv.sleep.layers import unwrapped
 
 MINUTES_BETWEEN_CHECKPOINTS = 10.0
 BATCHES_FOR_STATISTICS = 10
@@ -247,7 +248,7 @@ class _Training:
 
     def _conclude(self) -> dict[str, Any]:
         """Write weights and summary; the checkpoints have served."""
-        tensors = compact_state(bare(self.learner.model))
+        tensors = compact_state(unwrapped(self.learner.model))
         summary = self._summary()
         if self.place.first:
             facts = {"input_size": self.task.input_size, "classes": len(self.task.classes)}

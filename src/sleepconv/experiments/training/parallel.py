@@ -135,11 +135,6 @@ def spread(model: nn.Module, place: Place, sharding: Sharding) -> nn.Module:
     return model
 
 
-def bare(model: nn.Module) -> nn.Module:
-    """The model inside of its wrapper."""
-    return model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
-
-
 class CommonBatchNorm2d(LayoutKeepingBatchNorm2d):
     """``nn.BatchNorm2d`` with statistics over all processes, on any device (``nn.SyncBatchNorm`` is for GPUs)."""
 

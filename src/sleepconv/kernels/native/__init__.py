@@ -1,7 +1,7 @@
-"""The compiled CPU kernel, called through ctypes so that it is bound to no PyTorch version.
+"""The compiled CPU kernel, called through ctypes so that it does not depend on a PyTorch version.
 
-``kernels.h`` beside this file holds the three passes, ``tile.h`` the arithmetic. The library holds them for AVX-512,
-for AVX2 and for any processor; which one runs is decided by what this processor supports.
+``kernels.h`` has the three passes, ``tile.h`` the arithmetic, ``interface.cpp`` sharing. The library contains them for
+AVX-512, AVX2 and any processor, and uses the best that this processor supports.
 """
 
 import ctypes
@@ -14,11 +14,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from sleepconv.kernels import batched
 from sleepconv.kernels.geometry import Geometry, empty_activations, position_major
 
 
 class InstructionSet(IntEnum):
-    """What the kernel is compiled for; higher is faster."""
+    """The instruction sets that the kernel is compiled for; higher is faster."""
 
     PORTABLE = 0
     AVX2 = 1
@@ -42,31 +43,34 @@ class _Geometry(ctypes.Structure):
 
 
 def forward(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
-    """y of ``reference.forward``."""
+    """Compute ``reference.forward``."""
     y = empty_activations(x, geometry.y_shape, dtype=_computed_in(x))
     return _run(_Pass.FORWARD, position_major(x), weight, y, geometry)
 
 
 def input_gradient(grad: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
-    """dx of ``reference.input_gradient``."""
+    """Compute ``reference.input_gradient``."""
     dx = empty_activations(grad, geometry.x_shape, dtype=_computed_in(grad))
     return _run(_Pass.INPUT_GRADIENT, position_major(grad), weight, dx, geometry)
 
 
 def weight_gradient(x: Tensor, grad: Tensor, geometry: Geometry) -> Tensor:
-    """dw of ``reference.weight_gradient``."""
+    """Compute ``reference.weight_gradient``."""
     dw = x.new_empty(geometry.weight_shape, dtype=_computed_in(x))
     return _run(_Pass.WEIGHT_GRADIENT, position_major(x), position_major(grad), dw, geometry)
 
 
 def share_(weight: Tensor, grids: Tensor) -> None:
-    """Every filter becomes the mean of its grid's, in place; for contiguous float32 or float64 weights on the CPU."""
+    """Compute ``reference.share_``; half-precision and strided weights are left to ``batched``."""
+    if not weight.is_contiguous() or weight.dtype not in (torch.float32, torch.float64):
+        batched.share_(weight, grids)
+        return
     library = _library()
     assert not isinstance(library, str), library
     order = grids.flatten().argsort(stable=True)
     counts = torch.bincount(grids.flatten())
     starts = torch.cat([counts.new_zeros(1), counts[counts > 0].cumsum(0)])
-    torch.autograd.graph.increment_version(weight)  # PyTorch does not see this change by itself
+    torch.autograd.graph.increment_version(weight)  # PyTorch does not notice this change by itself
     library.sleepconv_share(
         ctypes.c_void_p(weight.data_ptr()),
         int(weight.dtype == torch.float64),
@@ -79,14 +83,14 @@ def share_(weight: Tensor, grids: Tensor) -> None:
 
 
 def unavailable() -> str | None:
-    """Why this kernel cannot be used; None if it can."""
+    """Return why this kernel cannot be used, or None if it can."""
     library = _library()
     return library if isinstance(library, str) else None
 
 
 @cache
 def instruction_set() -> InstructionSet:
-    """The instruction set in use: this processor's best, or SLEEPCONV_INSTRUCTION_SET if that is lower."""
+    """Return the instruction set in use: this processor's best, or SLEEPCONV_INSTRUCTION_SET if that is lower."""
     library = _library()
     if isinstance(library, str):
         raise RuntimeError(library)
@@ -94,7 +98,7 @@ def instruction_set() -> InstructionSet:
     wanted = os.environ.get("SLEEPCONV_INSTRUCTION_SET", best.name).upper()
     if wanted not in InstructionSet.__members__:
         names = ", ".join(member.name.lower() for member in InstructionSet)
-        raise ValueError(f"SLEEPCONV_INSTRUCTION_SET is {wanted.lower()!r}; it can be {names}")
+        raise ValueError(f"SLEEPCONV_INSTRUCTION_SET must be one of {names}, got {wanted.lower()!r}")
     return min(best, InstructionSet[wanted])
 
 
@@ -104,11 +108,11 @@ def _library() -> ctypes.CDLL | str:
     names = [folder / f"_native{suffix}" for suffix in EXTENSION_SUFFIXES]
     found = [name for name in names if name.exists()]
     if not found:
-        return "its native kernel was not compiled when it was installed"
+        return "its native kernel was not compiled at installation"
     try:
         return ctypes.CDLL(str(found[0]))
     except OSError as error:
-        return f"its native kernel does not load ({error})"
+        return f"its native kernel cannot be loaded ({error})"
 
 
 def _computed_in(tensor: Tensor) -> torch.dtype:
@@ -131,7 +135,7 @@ def _run(which: _Pass, first: Tensor, second: Tensor, out: Tensor, geometry: Geo
         *[ctypes.c_void_p(tensor.data_ptr()) for tensor in (*operands, out)],
     )
     if code:
-        reason = "no memory for its scratch space" if code == 1 else "instruction set not supported here"
+        reason = "out of memory for its scratch space" if code == 1 else "instruction set not supported here"
         raise RuntimeError(f"the native kernel failed: {reason}")
     return out.to(first.dtype)
 
