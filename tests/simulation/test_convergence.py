@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 
@@ -54,9 +56,11 @@ def test_progress_is_told_once_per_sample():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rule": "instant", "steps": 5}, "'hebbian' or 'circuit', not 'instant'"),
+        ({"rule": "instant", "steps": 5}, "'hebbian' or 'circuit', got 'instant'"),
         ({"rule": "circuit", "steps": 5}, "finite inhibition"),
         ({"rule": "hebbian", "steps": 0}, "steps=0"),
+        ({"rule": "hebbian", "steps": 5, "inhibition": math.nan}, "`inhibition` must be a finite number"),
+        ({"rule": "hebbian", "steps": 5, "decays": (0.1, math.inf)}, "`decays` must be a finite number"),
     ],
 )
 def test_setups_that_nothing_can_simulate_are_refused(options, message):

@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 
@@ -17,7 +19,8 @@ def test_floors_grow_with_the_noise():
 
 
 def test_setups_without_a_floor_or_a_course_of_1_over_t_are_refused():
-    with pytest.raises(ValueError, match="Choose a decay above zero"):
-        NoisyConvergence(decay=0.0)
-    with pytest.raises(ValueError, match="only if it exceeds 1"):
-        NoisyConvergence(decay=0.1, rate=2.0)
+    for decay in (0.0, 0.1):
+        with pytest.raises(ValueError, match=r"rate·decay must exceed 1 .* got 0"):
+            NoisyConvergence(decay=decay, rate=2.0)
+    with pytest.raises(ValueError, match="`decay` must be a finite number, at least 0, got nan"):
+        NoisyConvergence(decay=math.nan)

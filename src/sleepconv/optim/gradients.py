@@ -13,7 +13,7 @@ from torch.utils.hooks import RemovableHandle
 
 from sleepconv.functional.sharing import grid_sums
 from sleepconv.sleep import Sleep
-from sleepconv.sleep.distributed import is_distributed, share_
+from sleepconv.sleep.distributed import full_tensor, share_
 from sleepconv.sleep.layers import sleeping_layers, unwrapped
 from sleepconv.sleep.sleep import check_held
 
@@ -175,8 +175,7 @@ def gradient_coherence(model: nn.Module) -> dict[str, Coherence]:
 
 def _coherence(layer: Any) -> Coherence:
     grids = layer.grids
-    gradient = layer.weight.grad.to(torch.float64)
-    gradient = gradient.full_tensor() if is_distributed(gradient) else gradient
+    gradient = full_tensor(layer.weight.grad).to(torch.float64)
     sums, neurons = grid_sums(gradient, grids)
     filters, inputs = len(neurons), gradient.numel() // grids.numel()
     counts = neurons.to(sums).reshape(-1, *[1] * (sums.dim() - 1))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sleepconv.sleep import Sleep
-from sleepconv.sleep.distributed import dealt_out_like, share_
+from sleepconv.sleep.distributed import sharded_like, share_
 
 
 class SlowMomentum:
@@ -69,7 +69,7 @@ class SlowMomentum:
                 raise ValueError(f"`state[{part!r}]` must have the layers and shapes of this model's sleeping layers")
         for part, mine in (("anchors", self._anchors), ("velocities", self._velocities)):
             for name, tensor in mine.items():
-                tensor.copy_(dealt_out_like(tensor, state[part][name]))
+                tensor.copy_(sharded_like(state[part][name], tensor))
 
     def _after_sleep(self, layers: Mapping[str, Any]) -> None:
         if not self.sleep.due:

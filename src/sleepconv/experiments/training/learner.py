@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from sleepconv.experiments.data import Task
 from sleepconv.experiments.runs.run import Run
-from sleepconv.experiments.training.checkpoints import compact_state, load_compact_state, whole
+from sleepconv.experiments.training.checkpoints import compact_state, load_compact_state
 from sleepconv.experiments.training.evaluation import Tally, summed_loss
 from sleepconv.experiments.training.network import build_network, build_optimizer, build_sleep
 from sleepconv.experiments.training.parallel import Place, Sharding, bare, spread
 from sleepconv.functional.sharing import neurons_per_grid
 from sleepconv.optim import SlowMomentum, share_gradients, share_moments
-from sleepconv.sleep.distributed import dealt_out_like
+from sleepconv.sleep.distributed import full_tensor, sharded_like
 from sleepconv.sleep.layers import SleepingLayer, layer_snrs
 
 MODEL, OPTIMIZER, SLOW_MOMENTUM = "model/", "optimizer/", "slow_momentum/"
@@ -113,9 +113,9 @@ class Learner:
         tensors = {MODEL + name: value for name, value in compact_state(bare(self.model)).items()}
         for name, parameter in bare(self.model).named_parameters():
             for key, value in self.optimizer.state.get(parameter, {}).items():
-                tensors[f"{OPTIMIZER}{name}/{key}"] = whole(value)
+                tensors[f"{OPTIMIZER}{name}/{key}"] = full_tensor(value)
         for part, slow in (self.slow_momentum.state_dict() if self.slow_momentum else {}).items():
-            tensors |= {f"{SLOW_MOMENTUM}{part}/{name}": whole(value) for name, value in slow.items()}
+            tensors |= {f"{SLOW_MOMENTUM}{part}/{name}": full_tensor(value) for name, value in slow.items()}
         facts = {
             "step": self.step,
             "tally": self.tally.over_all(self.place).as_dict(),
@@ -176,4 +176,4 @@ def _placed_like(parameter: nn.Parameter, value: Tensor) -> Tensor:
     """A moment where its parameter is, in the same memory format; the count of steps as it is."""
     if value.shape != parameter.shape:
         return value.to(parameter.device)
-    return torch.empty_like(parameter).copy_(dealt_out_like(parameter, value))
+    return torch.empty_like(parameter).copy_(sharded_like(value, parameter))
