@@ -142,21 +142,26 @@ class Learner:
             self.slow_momentum.load_state_dict(parts)
 
     def _rest(self) -> list[dict[str, Any]]:
-        """Sleep if it is time; measure before and after if that is due."""
+        """Sleep if it is time; report the SNRs, before and after a sleep, if that is due."""
         # Sleeps that are counted from each epoch's start begin with its first step.
         counted = (self.step - 1) % self.steps_per_epoch if self.run.restart_each_epoch else self.step
         due = bool(self.layers) and counted % self.snr_interval == 0
-        reports = [self._snr("awake")] if due else []
+        record = None
         if self.sleep is not None:
-            start = time.perf_counter()
-            slept = self.sleep.step()
-            self.sleep_seconds += time.perf_counter() - start
-            if due and slept:
-                reports.append(self._snr("asleep"))
-        return reports
+            self.sleep.statistics = due
+            record = self.sleep.step()
+        if record is not None:
+            self.sleep_seconds += record.seconds
+        if not due:
+            return []
+        if record is None:
+            return [self._snr("awake", layer_snrs(self.layers) if self.sleep is None else self.sleep.snrs())]
+        return [
+            self._snr(when, {name: snrs[key] for name, snrs in record.layers.items()})
+            for when, key in (("awake", "before"), ("asleep", "after"))
+        ]
 
-    def _snr(self, when: str) -> dict[str, Any]:
-        layers = layer_snrs(self.layers) if self.sleep is None else self.sleep.snrs()
+    def _snr(self, when: str, layers: dict[str, float]) -> dict[str, Any]:
         if broken := [name for name, snr in layers.items() if isnan(snr)]:
             raise DivergedError(f"the SNR of {broken[0]} after step {self.step} is nan: the training has diverged")
         return {"kind": "snr", "step": self.step, "when": when, "layers": layers}
