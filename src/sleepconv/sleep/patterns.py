@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from sleepconv.sleep.pools import LayerPools, Pool
 
-Plasticity = Callable[[str, LayerPools, Pool, Tensor], None]
+_Plasticity = Callable[[str, LayerPools, Pool, Tensor], None]
 
 _INSTEAD = 'use patterns="one_grid" or "independent", or Instant()'
 
@@ -93,7 +93,7 @@ def pass_through(
     model: nn.Module,
     layers: Mapping[str, LayerPools],
     images: Float[Tensor, "patterns channels *size"],
-    plasticity: Plasticity,
+    plasticity: _Plasticity,
     period: int,
 ) -> None:
     """Send periodic images through the network; every layer's pools learn, then answer with equalised responses."""
@@ -102,7 +102,7 @@ def pass_through(
 
 
 @contextmanager
-def _sleeping_forwards(layers: Mapping[str, LayerPools], plasticity: Plasticity, period: int) -> Iterator[None]:
+def _sleeping_forwards(layers: Mapping[str, LayerPools], plasticity: _Plasticity, period: int) -> Iterator[None]:
     before = [(pools.layer, vars(pools.layer).get("forward")) for pools in layers.values()]
     for name, pools in layers.items():
         pools.layer.forward = _sleeping_forward(name, pools, plasticity, period)
@@ -115,7 +115,7 @@ def _sleeping_forwards(layers: Mapping[str, LayerPools], plasticity: Plasticity,
                 layer.forward = forward
 
 
-def _sleeping_forward(name: str, pools: LayerPools, plasticity: Plasticity, period: int) -> Callable[[Tensor], Tensor]:
+def _sleeping_forward(name: str, pools: LayerPools, plasticity: _Plasticity, period: int) -> Callable[[Tensor], Tensor]:
     def forward(x: Tensor) -> Tensor:
         _check_pattern(name, pools.layer, x, period)
         cell = _cell_in_the_middle(x, period).to(pools.pools[0].weight)

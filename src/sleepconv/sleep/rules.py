@@ -101,13 +101,12 @@ class Instant(OnAnything):
     Args:
         border: "all" neurons share, or only those of the "interior", whose windows see no padding; the others then keep
             their weights.
-        period: of the patterns, the same for all layers; by default each layer's own, that of its kernel. The network's
+        period: of the patterns, the same for all layers; by default each layer's own, its kernel size. The network's
             period gives the limit of ``Hebbian(patterns="layer_by_layer")`` where its patterns span a layer's inputs.
-            With 1 a layer shares one filter, as a convolution does: a control, since no patterns of that period span
-            the inputs of larger filters than 1×1. Several periods follow one another in each sleep: neurons that share
-            through patterns of period 3 and of period 4, both of which span the inputs of 3×3 filters, come to have one
-            filter for a whole layer over the next sleeps, if it has at least 6 neurons along each axis (soon, if it
-            has many).
+            With 1 the neurons of a layer share one filter, as in a convolution: a control, since patterns of that
+            period span the inputs of 1×1 filters only. Several periods are applied in turn in each sleep: with periods
+            3 and 4, both of which span the inputs of 3×3 filters, a layer with at least 6 neurons along each axis
+            converges to one filter over several sleeps (the faster, the more neurons it has).
 
     >>> weight = torch.tensor([[1.0], [10.0], [3.0], [20.0]])
     >>> Instant()(weight, torch.tensor([0, 1, 0, 1])).flatten().tolist()
