@@ -120,7 +120,7 @@ def train_everywhere(rank, folder):
     torch.save(refused_placement(), folder / f"refusal-{rank}.pt")
     torch.save(failed_rule(), folder / f"rule-{rank}.pt")
     torch.save(more_processes_than_rows(), folder / f"rows-{rank}.pt")
-    torch.save(dealt_out_within_replicas(), folder / f"replicas-{rank}.pt")
+    torch.save(sharded_within_replicas(), folder / f"replicas-{rank}.pt")
 
 
 def refused_placement():
@@ -151,7 +151,7 @@ def more_processes_than_rows():
     ]
 
 
-def dealt_out_within_replicas():
+def sharded_within_replicas():
     mesh = dist.device_mesh.init_device_mesh("cpu", (1, PROCESSES))
     weight = distribute_tensor(torch.arange(14.0).reshape(7, 2), mesh, [Replicate(), Shard(0)])
     return share_(weight, torch.arange(7) % 3).full_tensor()
@@ -211,15 +211,15 @@ def test_statistics_of_the_sleeps_are_those_of_one_process(run, results):
     assert records[0]["layers"]["2"]["before"] == pytest.approx(expected[0]["layers"]["2"]["before"])
 
 
-def test_weights_dealt_out_by_another_axis_are_refused(results):
+def test_weights_sharded_by_another_axis_are_refused(results):
     assert "Shard(0)" in torch.load(results / "refusal-0.pt")
 
 
-def test_a_rule_that_fails_on_a_dealt_out_network_leaves_weights_that_train_on(results):
+def test_a_rule_that_fails_on_a_sharded_network_leaves_weights_that_still_train(results):
     assert all(torch.load(results / f"rule-{rank}.pt") for rank in range(PROCESSES))
 
 
-def test_weights_dealt_out_within_replicas_are_shared_as_on_one_process(results):
+def test_weights_sharded_within_replicas_are_shared_as_on_one_process(results):
     expected = share_(torch.arange(14.0).reshape(7, 2), torch.arange(7) % 3)
     for rank in range(PROCESSES):
         torch.testing.assert_close(torch.load(results / f"replicas-{rank}.pt"), expected)
