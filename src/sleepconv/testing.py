@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from sleepconv.kernels.lattice import grid_indices, repeated_corner
 from sleepconv.nn.modules import LocallyConnected
-from sleepconv.sleep.distributed import whole_weight
+from sleepconv.sleep.distributed import full_tensor
 from sleepconv.sleep.layers import Border, sharing_grids, sleeping_layers
 
 _Shift = tuple[int, ...]
@@ -35,7 +35,7 @@ def assert_convolutional(
     >>> assert_convolutional(sleepconv.sleep.Instant()(layer))
     """
     for name, layer in sleeping_layers(model).items():
-        weight, grids = whole_weight(layer), sharing_grids(layer, border, period)
+        weight, grids = full_tensor(layer.weight), sharing_grids(layer, border, period)
         scale = float(weight.abs().amax())
         if not isfinite(scale):
             raise AssertionError(f"the weight of layer {name!r} contains NaN or infinity")

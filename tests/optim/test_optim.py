@@ -238,8 +238,21 @@ def test_an_optimizer_that_does_not_hold_the_weights_is_refused():
     for attach in (share_gradients, share_moments):
         with pytest.raises(ValueError, match="does not hold the weight of the sleeping layer"):
             attach(torch.optim.SGD(other.parameters()), Sleep(local, every=1))
-    with pytest.raises(TypeError, match="takes an optimizer and a Sleep, got Sleep and SGD"):
-        share_gradients(Sleep(local, every=1), torch.optim.SGD(local.parameters()))
+
+
+def test_arguments_of_another_type_are_refused_by_name():
+    local, _ = networks(9)
+    optimizer, sleep = torch.optim.SGD(local.parameters()), Sleep(local, every=1)
+    for function in (share_gradients, share_moments):
+        with pytest.raises(TypeError, match=f"{function.__name__} takes an optimizer and a Sleep, got Sleep and SGD"):
+            function(sleep, optimizer)
+    with pytest.raises(TypeError, match="scaled_groups takes a Sleep, got Sequential"):
+        scaled_groups(local, lr=0.1)
+    with pytest.raises(TypeError, match="`sleep` must be a Sleep, got SGD"):
+        SlowMomentum(optimizer, momentum=0.5)
+    for name in ("lr", "weight_decay", "rest_lr"):
+        with pytest.raises(ValueError, match=f"`{name}` must be a finite number, at least 0, got nan"):
+            scaled_groups(sleep, **{"lr": 0.1, name: float("nan")})
 
 
 def test_rates_follow_the_grids_of_the_rule():
@@ -249,7 +262,9 @@ def test_rates_follow_the_grids_of_the_rule():
     assert sum(len(group["params"]) for group in groups) == len(list(local.parameters()))
 
 
-@pytest.mark.parametrize("options", [{"momentum": 1.0}, {"momentum": -0.1}, {"momentum": 0.5, "rate": 0.0}])
+@pytest.mark.parametrize(
+    "options", [{"momentum": 1.0}, {"momentum": -0.1}, {"momentum": "0.5"}, {"momentum": 0.5, "rate": 0.0}]
+)
 def test_slow_momentum_refuses_numbers_that_cannot_work(options):
     with pytest.raises(ValueError, match="must be"):
         SlowMomentum(Sleep(LocallyConnected2d(1, 2, 3, input_size=9), every=10), **options)

@@ -1,7 +1,9 @@
+import math
+
 import numpy as np
 import pytest
 
-from sleepconv.simulation.convergence import Convergence
+from sleepconv.simulation.convergence import Convergence, NoisyConvergence
 
 # Final −log SNR after 2,000 steps of the ideal rule for γ = .1, .01, .001.
 FINAL = {3: [-4.84, -9.27, -13.85], 6: [-4.78, -9.21, -13.79], 9: [-4.70, -9.12, -13.40]}
@@ -54,11 +56,33 @@ def test_progress_is_told_once_per_sample():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rule": "instant", "steps": 5}, "'hebbian' or 'circuit', not 'instant'"),
+        ({"rule": "instant", "steps": 5}, "'hebbian' or 'circuit', got 'instant'"),
         ({"rule": "circuit", "steps": 5}, "finite inhibition"),
         ({"rule": "hebbian", "steps": 0}, "steps=0"),
+        ({"rule": "hebbian", "steps": 5, "inhibition": math.nan}, "`inhibition` must be a finite number"),
+        ({"rule": "hebbian", "steps": 5, "decays": (0.1, math.inf)}, "`decays` must be a finite number"),
     ],
 )
 def test_setups_that_nothing_can_simulate_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         Convergence(**options)
+
+
+def test_theory_and_simulation_start_from_the_same_distance():
+    [curve] = NoisyConvergence(steps=3, noises=(0.1,), runs=3, neurons=6).curves()
+    assert np.mean(curve["error"], axis=0)[0] == pytest.approx(curve["bound"][0])
+
+
+def test_floors_grow_with_the_noise():
+    curves = NoisyConvergence(steps=1, noises=(0.0, 0.1, 0.3), runs=2, neurons=6).curves()
+    floors = [curve["floor"] for curve in curves]
+    assert floors[0] == 0
+    assert floors == sorted(floors)
+
+
+def test_setups_without_a_floor_or_a_course_of_1_over_t_are_refused():
+    for decay in (0.0, 0.1):
+        with pytest.raises(ValueError, match=r"rate·decay must exceed 1 .* got 0"):
+            NoisyConvergence(decay=decay, rate=2.0)
+    with pytest.raises(ValueError, match="`decay` must be a finite number, at least 0, got nan"):
+        NoisyConvergence(decay=math.nan)

@@ -104,7 +104,7 @@ def test_the_noisy_bound_starts_at_the_squared_distance_and_falls_to_two_varianc
 
 def test_a_covariance_that_is_none_is_refused():
     weights, _ = weights_and_covariance(inputs=2)
-    with pytest.raises(ValueError, match=r"not positive semidefinite: its least eigenvalue is -1"):
+    with pytest.raises(ValueError, match=r"positive semidefinite, .* got one with the eigenvalue -1"):
         fixed_point(weights, torch.diag(torch.tensor([1.0, -1.0])), decay=0.1)
     with pytest.raises(ValueError, match="symmetric"):
         fixed_point(weights, torch.tensor([[1.0, 2.0], [0.0, 1.0]]), decay=0.1)
@@ -112,9 +112,32 @@ def test_a_covariance_that_is_none_is_refused():
 
 def test_noise_needs_decay_and_strengths_are_not_negative():
     weights, covariance = weights_and_covariance()
-    with pytest.raises(ValueError, match="Choose a decay above zero"):
+    with pytest.raises(ValueError, match="`decay` must be above 0 if inputs are noisy"):
         noisy_fixed_point(weights, covariance, decay=0.0, noise=0.1)
-    with pytest.raises(ValueError, match=r"decay is zero or more, not -0\.1"):
+    with pytest.raises(ValueError, match=r"`decay` must be a finite number, at least 0, got -0\.1"):
         fixed_point(weights, covariance, decay=-0.1)
-    with pytest.raises(ValueError, match="inhibition is zero or more"):
+    with pytest.raises(ValueError, match="`inhibition` must be .* at least 0, or None for perfect inhibition"):
         fixed_point(weights, covariance, decay=0.1, inhibition=-1.0)
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, "0.1", torch.ones(2)], ids=str)
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (lambda w, c, wrong: fixed_point(w, c, decay=wrong), "decay"),
+        (lambda w, c, wrong: fixed_point(w, c, decay=0.1, inhibition=wrong), "inhibition"),
+        (lambda w, c, wrong: fixed_point_white(w, decay=wrong), "decay"),
+        (lambda w, c, wrong: fixed_point_white(w, decay=0.1, inhibition=wrong), "inhibition"),
+        (lambda w, c, wrong: least_negative_log_snr(w, c, decay=0.1, inhibition=wrong), "inhibition"),
+        (lambda w, c, wrong: least_negative_log_snr_white(decay=wrong), "decay"),
+        (lambda w, c, wrong: rate_eigenvalues(inhibition=wrong, tau_ms=1.0), "inhibition"),
+        (lambda w, c, wrong: rate_eigenvalues(inhibition=1.0, tau_ms=wrong), "tau_ms"),
+        (lambda w, c, wrong: noisy_fixed_point(w, c, decay=wrong, noise=0.1), "decay"),
+        (lambda w, c, wrong: noisy_fixed_point(w, c, decay=0.1, noise=wrong), "noise"),
+        (lambda w, c, wrong: noisy_error_bound(w, c, [wrong], decay=0.1, noise=0.1, fourth_moment=1.0), "rates"),
+        (lambda w, c, wrong: noisy_error_bound(w, c, [], decay=0.1, noise=0.1, fourth_moment=wrong), "fourth_moment"),
+    ],
+)
+def test_what_is_no_finite_number_is_refused_by_name(function, name, wrong):
+    with pytest.raises(ValueError, match=f"`{name}` must be a finite number"):
+        function(*weights_and_covariance(), wrong)

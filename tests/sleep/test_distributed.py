@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from sleepconv import Sleep, to_locally_connected
 from sleepconv.optim import SlowMomentum, share_gradients, share_moments
 from sleepconv.sleep import Hebbian, Instant
-from sleepconv.sleep.distributed import reshard_, share_
+from sleepconv.sleep.distributed import full_tensor, is_distributed, reshard_, share_
 from sleepconv.testing import assert_convolutional
 
 PROCESSES, STEPS, BATCH = 2, 5, 8
@@ -27,6 +27,18 @@ class Noisy:
         for layer in layers.values():
             assert type(layer.weight) is nn.Parameter
             layer.weight.data.add_(1 + (dist.get_rank() if dist.is_initialized() else 0))
+
+
+class HalfWay:
+    """A user's rule that changes sharded weights where they are."""
+
+    works_on_shards = True
+
+    def sleep_(self, layers, model):
+        for layer in layers.values():
+            assert is_distributed(layer.weight) == dist.is_initialized()
+            mean = share_(layer.weight.detach().clone(), layer.grids)
+            layer.weight.lerp_(mean, 0.5)
 
 
 class Failing:
@@ -75,7 +87,9 @@ def trained(mode, rank=0, at_the_end=False, moments=False, gradients=False, slow
     if slow:
         outer = SlowMomentum(sleep, momentum=slow)
         state = outer.state_dict()
-        outer.load_state_dict({part: {name: whole(t) for name, t in state[part].items()} for part in state})
+        outer.load_state_dict(
+            {part: {name: full_tensor(t).clone() for name, t in state[part].items()} for part in state}
+        )
     generator = torch.Generator().manual_seed(1)
     images = torch.randn(STEPS, BATCH, 1, 9, 9, dtype=torch.float64, generator=generator)
     targets = torch.randint(3, (STEPS, BATCH), generator=generator)
@@ -91,18 +105,13 @@ def trained(mode, rank=0, at_the_end=False, moments=False, gradients=False, slow
             model(images[0])
         assert sleep.steps_since_sleep == 0
         reshard_(model)
-    weights = {name: whole(p) for name, p in network.named_parameters()}
+    weights = {name: full_tensor(p).clone() for name, p in network.named_parameters()}
     moments = {
-        f"{name} {key}": whole(optimizer.state[p][key])
+        f"{name} {key}": full_tensor(optimizer.state[p][key]).clone()
         for name, p in network.named_parameters()
         for key in ("exp_avg", "exp_avg_sq")
     }
     return {"weights": weights, "moments": moments, "records": [record.as_dict() for record in sleep.records]}
-
-
-def whole(tensor):
-    tensor = tensor.detach()
-    return (tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor).clone()
 
 
 def train_everywhere(rank, folder):
@@ -111,7 +120,7 @@ def train_everywhere(rank, folder):
     torch.save(refused_placement(), folder / f"refusal-{rank}.pt")
     torch.save(failed_rule(), folder / f"rule-{rank}.pt")
     torch.save(more_processes_than_rows(), folder / f"rows-{rank}.pt")
-    torch.save(dealt_out_within_replicas(), folder / f"replicas-{rank}.pt")
+    torch.save(sharded_within_replicas(), folder / f"replicas-{rank}.pt")
 
 
 def refused_placement():
@@ -125,10 +134,10 @@ def refused_placement():
 
 def failed_rule():
     model = spread(local_network(), SHARDS)
-    before = whole(model[0].weight)
+    before = full_tensor(model[0].weight).clone()
     with pytest.raises(KeyError, match="after all"):
         Sleep(model, every=1, rule=Failing()).step()
-    unchanged = torch.equal(whole(model[0].weight), before)
+    unchanged = torch.equal(full_tensor(model[0].weight), before)
     model(torch.randn(2, 1, 9, 9, dtype=torch.float64)).sum().backward()
     return unchanged and hasattr(model[0].weight.grad, "full_tensor")
 
@@ -142,7 +151,7 @@ def more_processes_than_rows():
     ]
 
 
-def dealt_out_within_replicas():
+def sharded_within_replicas():
     mesh = dist.device_mesh.init_device_mesh("cpu", (1, PROCESSES))
     weight = distribute_tensor(torch.arange(14.0).reshape(7, 2), mesh, [Replicate(), Shard(0)])
     return share_(weight, torch.arange(7) % 3).full_tensor()
@@ -159,6 +168,7 @@ RUNS = {
     "fsdp-slow": (SHARDS, {"slow": 0.5}),
     "ddp-rule": (REPLICAS, {"rule": Noisy()}),
     "fsdp-rule": (SHARDS, {"rule": Noisy()}),
+    "fsdp-shards": (SHARDS, {"rule": HalfWay()}),
     "fsdp-border": (SHARDS, {"rule": Instant(border="interior"), "moments": True}),
     "ddp-layers": (REPLICAS, {"rule": LAYER_BY_LAYER}),
     "fsdp-layers": (SHARDS, {"rule": LAYER_BY_LAYER, "at_the_end": True}),
@@ -201,15 +211,15 @@ def test_statistics_of_the_sleeps_are_those_of_one_process(run, results):
     assert records[0]["layers"]["2"]["before"] == pytest.approx(expected[0]["layers"]["2"]["before"])
 
 
-def test_weights_dealt_out_by_another_axis_are_refused(results):
+def test_weights_sharded_by_another_axis_are_refused(results):
     assert "Shard(0)" in torch.load(results / "refusal-0.pt")
 
 
-def test_a_rule_that_fails_on_a_dealt_out_network_leaves_weights_that_train_on(results):
+def test_a_rule_that_fails_on_a_sharded_network_leaves_weights_that_still_train(results):
     assert all(torch.load(results / f"rule-{rank}.pt") for rank in range(PROCESSES))
 
 
-def test_weights_dealt_out_within_replicas_are_shared_as_on_one_process(results):
+def test_weights_sharded_within_replicas_are_shared_as_on_one_process(results):
     expected = share_(torch.arange(14.0).reshape(7, 2), torch.arange(7) % 3)
     for rank in range(PROCESSES):
         torch.testing.assert_close(torch.load(results / f"replicas-{rank}.pt"), expected)

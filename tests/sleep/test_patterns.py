@@ -139,7 +139,7 @@ def test_a_layer_that_no_pattern_reaches_is_named():
 
     model = sleepconv.to_locally_connected(WithHead(), torch.zeros(1, 1, 9, 9))
     before = model.first.weight.detach().clone()
-    with pytest.raises(ValueError, match="no pattern reached head.*exclude it"):
+    with pytest.raises(ValueError, match="no pattern reached head.*exclude them"):
         Hebbian(patterns="layer_by_layer")(model)
     assert torch.equal(model.first.weight, before)
     sleepconv.Sleep(model, every=1, rule=Hebbian(patterns="layer_by_layer", steps=2), exclude=["head"]).step()

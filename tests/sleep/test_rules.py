@@ -257,14 +257,18 @@ def test_what_would_not_end_is_refused_when_the_rule_is_made(make, says):
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: Hebbian(patterns="dreams"), "patterns is one of"),
-        (lambda: Hebbian(decay=0.0, noise=0.1), "decay above zero"),
+        (
+            lambda: Hebbian(patterns="dreams"),
+            "`patterns` must be one of one_grid, .*, got 'dreams'",
+        ),
+        (lambda: Hebbian(decay=0.0, noise=0.1), "`decay` must be above 0 if inputs are noisy"),
         (lambda: Hebbian(decay=-1.0), "`decay` must be a finite number, at least 0, at most 1e\\+15, got -1.0"),
         (lambda: Hebbian(decay=math.nan), "`decay` must be a finite number.* got nan"),
         (lambda: Hebbian(noise=math.inf), "`noise` must be a finite number.* got inf"),
         (lambda: Hebbian(inhibition=math.nan), "`inhibition` must be a finite number"),
         (lambda: Hebbian(inhibition="10"), "`inhibition` must be a finite number"),
         (lambda: Hebbian(target="low"), "`target` must be a finite number, got 'low'"),
+        (lambda: Hebbian(in_turn="x"), "`in_turn` must be True or False, got 'x'"),
         (lambda: Hebbian(seed="x"), "`seed` must be an int"),
         (lambda: Circuit(seed=2**70), "`seed` must be an int"),
         (lambda: Hebbian(steps=1.5), "`steps` must be an int"),
@@ -274,12 +278,15 @@ def test_what_would_not_end_is_refused_when_the_rule_is_made(make, says):
         (lambda: Hebbian(rate=-0.1), "`rate` must be .* at least 0"),
         (lambda: Hebbian(rate=0.0), "`rate` must be above 0"),
         (lambda: Hebbian(patterns_per_step=0), "`patterns_per_step` must be an int, at least 1, got 0"),
-        (lambda: Hebbian()(torch.zeros(4), torch.zeros(4, dtype=torch.int64)), "none for their filters"),
-        (lambda: Hebbian()(torch.full((4, 1, 1), torch.nan), torch.zeros(4, dtype=torch.int64)), "not finite"),
+        (lambda: Hebbian()(torch.zeros(4), torch.zeros(4, dtype=torch.int64)), "no axes for the filters"),
+        (
+            lambda: Hebbian()(torch.full((4, 1, 1), torch.nan), torch.zeros(4, dtype=torch.int64)),
+            "NaN or infinity",
+        ),
         (lambda: Hebbian(inhibition=-0.5), "inhibition"),
-        (lambda: Hebbian(border="none"), "border is one of all, interior"),
-        (lambda: Instant(border="none"), "border is one of"),
-        (lambda: Circuit(border="none"), "border is one of"),
+        (lambda: Hebbian(border="none"), "`border` must be one of all, interior, got 'none'"),
+        (lambda: Instant(border="none"), "`border` must be one of"),
+        (lambda: Circuit(border="none"), "`border` must be one of"),
         (
             lambda: Instant("interior")(LocallyConnected2d(1, 1, 3, input_size=5, padding=1)),
             "as the rule's border and period choose them",
@@ -291,7 +298,7 @@ def test_what_would_not_end_is_refused_when_the_rule_is_made(make, says):
         (lambda: Instant(period="3"), "`period` must be an int or several ints"),
         (lambda: Instant(period=True), "`period` must be an int, at least 1, got True"),
         (lambda: Instant(period=3)(torch.zeros(2, 1), torch.zeros(2, dtype=torch.int64)), "lateral_grids"),
-        (lambda: Instant(period=1)(torch.zeros(2, 1), torch.tensor([0, 1])), "give the grids of that period"),
+        (lambda: Instant(period=1)(torch.zeros(2, 1), torch.tensor([0, 1])), "pass the grids of that period"),
         (lambda: Instant(period=8)(LocallyConnected2d(1, 1, 3, input_size=10)), "as the rule's border and period"),
         (lambda: Circuit(presentations=0), "presentations"),
         (lambda: Circuit(decay=-1.0), "decay"),
@@ -329,5 +336,5 @@ def test_a_huge_rate_that_a_function_returns_is_refused_and_a_large_one_diverges
 
 
 def test_rules_act_on_tensors_and_modules_only():
-    with pytest.raises(TypeError, match="not on a str"):
+    with pytest.raises(TypeError, match="takes a tensor, a layer or a model, got str"):
         Instant()("model")

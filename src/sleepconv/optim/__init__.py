@@ -1,4 +1,4 @@
-"""What lets a sleeping network learn at its full speed: rates, gradients and steps that know who shares with whom."""
+"""Tools that let a sleeping network learn at full speed: gradients, rates and momentum that know who shares."""
 
 from sleepconv.optim.gradients import Coherence, gradient_coherence, share_gradients, share_moments
 from sleepconv.optim.rates import scaled_groups

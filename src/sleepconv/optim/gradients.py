@@ -1,4 +1,4 @@
-"""How much the gradients of the neurons that share have in common."""
+"""Gradients and moments that neurons share, and how much the gradients of such neurons have in common."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,33 +13,33 @@ from torch.utils.hooks import RemovableHandle
 
 from sleepconv.functional.sharing import grid_sums
 from sleepconv.sleep import Sleep
-from sleepconv.sleep.distributed import is_distributed, share_
+from sleepconv.sleep.distributed import full_tensor, share_
 from sleepconv.sleep.layers import sleeping_layers, unwrapped
 from sleepconv.sleep.sleep import check_held
 
 
 def share_gradients(optimizer: Optimizer, sleep: Sleep) -> RemovableHandle:
-    r"""Let the optimizer see each grid's mean gradient, so that AdamW normalises by *its* size.
+    r"""Average gradients within grids before each optimizer step, so that AdamW normalises by the size of the mean.
 
     .. math::
         \bar g &= \tfrac{1}{|G|} \textstyle\sum_{j \in G} g_j, \qquad
         m \leftarrow \beta_1 m + (1 - \beta_1)\,\bar g, \qquad u \leftarrow \beta_2 u + (1 - \beta_2)\,\bar g^2 \\
         w_i &\leftarrow (1 - \eta\lambda)\,w_i - \eta\,\hat m / (\sqrt{\hat u} + \epsilon)
 
-    AdamW by itself divides every neuron's gradient by that neuron's own size, which is mostly noise: after a sleep the
-    common step is √N times shorter than a convolution's. With shared gradients and a sleep after every step, AdamW on a
-    locally connected network is AdamW on a convolution with one filter per grid (nine for 3×3), whose gradient is N
-    times larger: the same steps to rounding, but for ε, which counts for more beside a smaller gradient.
+    Without this, AdamW divides every neuron's gradient by that neuron's own size, which is mostly noise: after a sleep
+    the common step is √N times shorter than a convolution's. With it and a sleep after every step, AdamW on a locally
+    connected network is AdamW on a convolution with one filter per grid (nine for 3×3), whose gradient is N times
+    larger: the same steps up to rounding, except for ε, which counts for more beside a smaller gradient.
 
-    The paper shares weights only. Neurons that share gradients awake are never apart, so ``sleep`` must come after
+    The paper shares weights only. Neurons that share gradients while awake never differ, so ``sleep`` must come after
     every step.
 
     Args:
         optimizer: any PyTorch optimizer; the gradients are shared, in place, before each of its steps.
-        sleep: says which layers share, and who shares with whom.
+        sleep: determines which layers share, and who shares with whom.
 
     Returns:
-        a handle whose ``remove()`` ends it.
+        a handle whose ``remove()`` undoes this.
 
     >>> import sleepconv
     >>> model = sleepconv.to_locally_connected(torch.nn.Conv2d(1, 4, 3), torch.randn(1, 1, 9, 9), copy_weights=True)
@@ -47,14 +47,11 @@ def share_gradients(optimizer: Optimizer, sleep: Sleep) -> RemovableHandle:
     >>> sleep = Sleep(model, every=1)
     >>> handles = share_gradients(optimizer, sleep), sleep.attach(optimizer)
     """
-    if not isinstance(optimizer, Optimizer) or not isinstance(sleep, Sleep):
-        got = f"{type(optimizer).__name__} and {type(sleep).__name__}"
-        raise TypeError(f"share_gradients takes an optimizer and a Sleep, got {got}")
-    check_held(sleep.layers, optimizer)
+    _check_arguments("share_gradients", optimizer, sleep)
     if sleep.every != 1:
         raise ValueError(
             f"share_gradients needs a sleep after every step (every=1), got every={sleep.every}: neurons that share "
-            "their gradients awake have nothing left to share asleep; see SlowMomentum for rarer sleep"
+            "gradients while awake have nothing left to share asleep; see SlowMomentum for rarer sleep"
         )
 
     def before_step(optimizer: Optimizer, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
@@ -68,7 +65,7 @@ def share_gradients(optimizer: Optimizer, sleep: Sleep) -> RemovableHandle:
 
 
 def _sharing(closure: Callable[[], float], sleep: Sleep) -> Callable[[], float]:
-    """A closure of ``Optimizer.step`` that shares the gradients it has computed."""
+    """Wrap a closure of ``Optimizer.step`` so that it shares the gradients it has computed."""
 
     @wraps(closure)
     def shared() -> float:
@@ -93,15 +90,15 @@ def share_moments(optimizer: Optimizer, sleep: Sleep) -> RemovableHandle:
 
     .. math:: m_i \leftarrow \frac{1}{|G(i)|} \sum_{j \in G(i)} m_j
 
-    Every tensor of the optimizer's state that has entries for each neuron of a sleeping layer is averaged: AdamW's two
-    moments, or SGD's momentum. The paper shares weights only.
+    This averages every tensor of the optimizer's state that has entries for each neuron of a sleeping layer: AdamW's
+    two moments, or SGD's momentum. The paper shares weights only.
 
     Args:
         optimizer: any PyTorch optimizer.
-        sleep: says which layers share, who shares with whom, and when.
+        sleep: determines which layers share, who shares with whom, and when.
 
     Returns:
-        a handle whose ``remove()`` ends it.
+        a handle whose ``remove()`` undoes this.
 
     >>> import sleepconv, torch
     >>> model = sleepconv.to_locally_connected(torch.nn.Conv2d(1, 4, 3), torch.randn(1, 1, 9, 9))
@@ -113,8 +110,7 @@ def share_moments(optimizer: Optimizer, sleep: Sleep) -> RemovableHandle:
     >>> torch.equal(moment[0, 0], moment[3, 3])
     True
     """
-
-    check_held(sleep.layers, optimizer)
+    _check_arguments("share_moments", optimizer, sleep)
 
     def after_sleep(layers: Mapping[str, Any]) -> None:
         grids = sleep.grids
@@ -127,8 +123,15 @@ def share_moments(optimizer: Optimizer, sleep: Sleep) -> RemovableHandle:
 
 
 def _is_per_neuron(moment: Tensor, grids: Tensor) -> bool:
-    """Whether it begins with the neurons' positions, as the weight does; Adafactor's has shorter filters than that."""
+    """Whether the moment has the weight's leading axes, the neurons' positions; Adafactor's has shorter filters."""
     return moment.dim() > grids.dim() and moment.shape[: grids.dim()] == grids.shape
+
+
+def _check_arguments(function: str, optimizer: Optimizer, sleep: Sleep) -> None:
+    if not isinstance(optimizer, Optimizer) or not isinstance(sleep, Sleep):
+        got = f"{type(optimizer).__name__} and {type(sleep).__name__}"
+        raise TypeError(f"{function} takes an optimizer and a Sleep, got {got}")
+    check_held(sleep.layers, optimizer)
 
 
 @dataclass(frozen=True)
@@ -156,7 +159,7 @@ class Coherence:
 def gradient_coherence(model: nn.Module) -> dict[str, Coherence]:
     """Measure the coherence of the gradients that the last ``backward()`` left in the locally connected layers.
 
-    Layers without a gradient, because they are frozen, say, are left out.
+    Layers without a gradient, such as frozen ones, are left out.
 
     >>> import sleepconv
     >>> conv = nn.Conv2d(3, 4, 3)
@@ -175,12 +178,11 @@ def gradient_coherence(model: nn.Module) -> dict[str, Coherence]:
 
 def _coherence(layer: Any) -> Coherence:
     grids = layer.grids
-    gradient = layer.weight.grad.to(torch.float64)
-    gradient = gradient.full_tensor() if is_distributed(gradient) else gradient
+    gradient = full_tensor(layer.weight.grad).to(torch.float64)
     sums, neurons = grid_sums(gradient, grids)
     filters, inputs = len(neurons), gradient.numel() // grids.numel()
     counts = neurons.to(sums).reshape(-1, *[1] * (sums.dim() - 1))
-    # Each grid's mean counts as often as it has neurons, as their own gradients do.
+    # Each grid's mean is weighted by its number of neurons.
     means = sums.square().div_(counts).sum() / (grids.numel() * inputs)
     own = gradient.square().mean()
     return Coherence(float((means / own).sqrt()) if own else 0.0, sqrt(filters / grids.numel()))

@@ -1,7 +1,8 @@
-"""Learning rates that know how many neurons share."""
+"""Learning rates that grow with the number of neurons that share."""
 
 from typing import Any
 
+from sleepconv.functional.sizes import check_finite
 from sleepconv.sleep import Sleep
 
 
@@ -15,17 +16,17 @@ def scaled_groups(
 
     The gradient of a shared filter is the *sum* over its N neurons, while a sleep takes the *mean* of their steps. With
     these rates and a sleep after every step, SGD (with or without momentum) on a locally connected network is SGD with
-    the rate η on a convolution with one filter per grid, to rounding; where the grids of a layer differ in size, the
+    the rate η on a convolution with one filter per grid, up to rounding; where the grids of a layer differ in size, the
     gradient of a filter with n neurons counts N/n times.
 
     Args:
-        sleep: says which layers share, and who shares with whom.
+        sleep: determines which layers share, and who shares with whom.
         lr: η, the rate of a convolution with one filter per grid.
         weight_decay: λ of that convolution.
         rest_lr: the rate of the model's other parameters (BatchNorm, classifier); by default η.
 
     Returns:
-        one group for each weight that is shared, and one for the rest, as ``torch.optim.SGD`` takes them.
+        one group for each weight that is shared, and one for the rest, to be passed to ``torch.optim.SGD``.
 
     >>> import sleepconv, torch
     >>> model = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.Flatten(), torch.nn.Linear(36 * 4, 2))
@@ -33,6 +34,11 @@ def scaled_groups(
     >>> [group["lr"] for group in scaled_groups(sleep, lr=0.5)]
     [2.0, 0.5]
     """
+    if not isinstance(sleep, Sleep):
+        raise TypeError(f"scaled_groups takes a Sleep, got {type(sleep).__name__}")
+    rest_lr = lr if rest_lr is None else rest_lr
+    for name, value in (("lr", lr), ("weight_decay", weight_decay), ("rest_lr", rest_lr)):
+        check_finite(name, value, least=0)
     groups: list[dict[str, Any]] = []
     layers: dict[str, Any] = sleep.layers
     for name, grids in sleep.grids.items():
@@ -41,5 +47,5 @@ def scaled_groups(
     sharing = {id(layer.weight) for layer in layers.values()}
     rest = [parameter for parameter in sleep.model.parameters() if id(parameter) not in sharing]
     if rest:
-        groups.append({"params": rest, "lr": lr if rest_lr is None else rest_lr, "weight_decay": weight_decay})
+        groups.append({"params": rest, "lr": rest_lr, "weight_decay": weight_decay})
     return groups

@@ -1,31 +1,32 @@
-"""An outer step at each sleep, for networks that sleep rarely."""
+"""Momentum from sleep to sleep, for networks that sleep rarely."""
 
 from collections.abc import Mapping
-from math import isfinite
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from sleepconv.functional.sizes import check_finite
 from sleepconv.sleep import Sleep
-from sleepconv.sleep.distributed import dealt_out_like, share_
+from sleepconv.sleep.distributed import sharded_like, share_
 
 
 class SlowMomentum:
-    r"""Let what the neurons of a grid learned together carry them on over several sleeps.
+    r"""Momentum from sleep to sleep, along what the neurons of a grid learned in common.
 
     .. math:: U \leftarrow \beta\,U + (\bar w - a), \qquad w \leftarrow a + \eta\,U, \qquad a \leftarrow w
 
-    Here :math:`\bar w` are the weights that a sleep has just shared and a those after the sleep before. A sleeping
+    Here :math:`\bar w` are the weights that a sleep has just shared and a those after the previous sleep. A sleeping
     network is local SGD with neurons as workers: averaging removes most of what each of N neurons learned by itself, so
     the common step is short. Slow momentum (after SlowMo, Wang et al., 2020, without its division by the learning
     rate) makes it 1/(1 − β) times as long where successive steps agree. The paper has none: β = 0 and η = 1.
 
-    Only sleeps that come when they are due take this step; one by ``sleep()`` or ``sleep_if_awake()`` shares the
-    weights and leaves a and U as they are. Both are as large as the weights.
+    Only sleeps that come when they are due take this step; ``sleep()`` and ``sleep_if_awake()`` share the weights and
+    leave a and U as they are. Both are as large as the weights, since not every rule leaves the neurons of a grid
+    exactly equal: neither ``Hebbian`` nor ``Instant`` with several periods does.
 
     Args:
-        sleep: whose sleeps are continued; build it before training, from the weights at which training starts.
+        sleep: the sleep to extend; build this before training, from the weights at which training starts.
         momentum: β, from 0 to below 1.
         rate: η, above 0.
 
@@ -44,17 +45,22 @@ class SlowMomentum:
     def __init__(self, sleep: Sleep, *, momentum: float, rate: float = 1.0) -> None:
         if not isinstance(sleep, Sleep):
             raise TypeError(f"`sleep` must be a Sleep, got {type(sleep).__name__}")
-        if not 0 <= momentum < 1:
-            raise ValueError(f"`momentum` must be at least 0 and below 1, got {momentum}")
-        if not rate > 0 or not isfinite(rate):
-            raise ValueError(f"`rate` must be a finite number above 0, got {rate}")
+        check_finite("momentum", momentum, least=0)
+        if momentum >= 1:
+            raise ValueError(f"`momentum` must be below 1, got {momentum}")
+        check_finite("rate", rate, least=0)
+        if rate == 0:
+            raise ValueError("`rate` must be above 0, got 0")
         self.sleep, self.momentum, self.rate = sleep, momentum, rate
-        self._anchors = {name: _shared_copy(layer, sleep.grids[name]) for name, layer in sleep.layers.items()}
+        layers: dict[str, Any] = sleep.layers
+        with torch.no_grad():
+            copies = {name: layer.weight.detach().clone() for name, layer in layers.items()}
+        self._anchors = {name: share_(copies[name], grids) for name, grids in sleep.grids.items()}
         self._velocities = {name: torch.zeros_like(anchor) for name, anchor in self._anchors.items()}
         self._handle = sleep.register_sleep_hook(self._after_sleep)
 
     def remove(self) -> None:
-        """Leave later sleeps as they are."""
+        """Stop extending the sleeps."""
         self._handle.remove()
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:
@@ -62,14 +68,14 @@ class SlowMomentum:
         return {"anchors": dict(self._anchors), "velocities": dict(self._velocities)}
 
     def load_state_dict(self, state: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Continue from where ``state_dict()`` was taken; the tensors may be whole where the layers are sharded."""
-        for part, mine in (("anchors", self._anchors), ("velocities", self._velocities)):
+        """Continue from where ``state_dict()`` was taken; the tensors may be full where the layers are sharded."""
+        for part, own in self.state_dict().items():
             given = state.get(part, {})
-            if {name: t.shape for name, t in given.items()} != {name: t.shape for name, t in mine.items()}:
+            if {name: t.shape for name, t in given.items()} != {name: t.shape for name, t in own.items()}:
                 raise ValueError(f"`state[{part!r}]` must have the layers and shapes of this model's sleeping layers")
-        for part, mine in (("anchors", self._anchors), ("velocities", self._velocities)):
-            for name, tensor in mine.items():
-                tensor.copy_(dealt_out_like(tensor, state[part][name]))
+        for part, own in self.state_dict().items():
+            for name, tensor in own.items():
+                tensor.copy_(sharded_like(state[part][name], tensor))
 
     def _after_sleep(self, layers: Mapping[str, Any]) -> None:
         if not self.sleep.due:
@@ -81,9 +87,3 @@ class SlowMomentum:
             velocity.mul_(self.momentum).add_(layer.weight).sub_(anchor)
             anchor.add_(velocity, alpha=self.rate)
             layer.weight.copy_(anchor)
-
-
-@torch.no_grad()
-def _shared_copy(layer: Any, grids: Tensor) -> Tensor:
-    """The filters that sleeps from here on would give the layer."""
-    return share_(layer.weight.detach().clone(), grids)

@@ -1,1 +1,1 @@
-"""The paper's theory and its simulated circuits, on a single set of neurons that share."""
+"""Simulations and closed forms of the paper's theory, on a single set of neurons that share; no network needed."""

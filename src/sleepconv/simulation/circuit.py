@@ -12,6 +12,8 @@ therefore act on a few numbers per neuron, and identically on each neuron's diff
 condensed into small matrices (``presentation_maps``) which ``present_`` applies. This is exact to rounding.
 """
 
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 
 import torch
@@ -20,8 +22,8 @@ from torch import Tensor
 
 from sleepconv.functional.sizes import check_finite
 
-LEAST = {"inhibition": 0.0, "momentum": 0.0}
-MOST_STEPS = 100_000  # of a presentation; 100 presentations are simulated at once, with a learning rate for each step
+_LEAST = {"inhibition": 0.0, "momentum": 0.0}
+_MOST_STEPS = 100_000  # of a presentation; 100 presentations are simulated at once, with a learning rate for each step
 
 
 @dataclass(frozen=True)
@@ -40,9 +42,9 @@ class CircuitConstants:
     momentum: float = 0.95
 
     def __post_init__(self) -> None:
-        """Refuse constants with which the circuit cannot be simulated."""
+        """Check that the circuit can be simulated with these constants."""
         for constant in fields(self):
-            check_finite(constant.name, getattr(self, constant.name), least=LEAST.get(constant.name))
+            check_finite(constant.name, getattr(self, constant.name), least=_LEAST.get(constant.name))
         if self.tau_ms <= 0:
             raise ValueError(f"`tau_ms` must be above 0, got {self.tau_ms}")
         if self.momentum >= 1:
@@ -53,16 +55,29 @@ class CircuitConstants:
                 f"`step_ms` must be between 0 and {longest:.3g}, where Euler's method is stable for "
                 f"inhibition={self.inhibition} and tau_ms={self.tau_ms}, got {self.step_ms}"
             )
-        if not 0.5 < self.presentation_ms / self.step_ms <= MOST_STEPS:
+        if not 0.5 < self.presentation_ms / self.step_ms <= _MOST_STEPS:
             raise ValueError(
-                f"`presentation_ms` must be between one and {MOST_STEPS:,} steps of {self.step_ms} ms, "
+                f"`presentation_ms` must be between one and {_MOST_STEPS:,} steps of {self.step_ms} ms, "
                 f"got {self.presentation_ms}"
             )
 
     @property
     def steps(self) -> int:
-        """Return the number of Euler steps in a presentation."""
+        """Number of Euler steps in a presentation."""
         return round(self.presentation_ms / self.step_ms)
+
+
+def paper_learning_rate(step: int) -> float:
+    r"""Return the circuit's learning rate in the paper's Fig. 4B, with t the number of Euler steps before this one.
+
+    .. math:: \eta_t = \frac{0.0003}{\sqrt{1 + t / 2}} \text{ for } t > 50, \qquad \eta_t = 0 \text{ before}
+
+    This is what the authors' published code computes; the text (A.5) has k ≥ 50 and counts presentations.
+
+    >>> paper_learning_rate(50), round(paper_learning_rate(198), 6)
+    (0.0, 3e-05)
+    """
+    return 0.0003 / math.sqrt(1 + step / 2) if step > 50 else 0.0
 
 
 def rate_fixed_point(
@@ -235,3 +250,35 @@ def present_(state: CircuitState, pattern: Float[Tensor, "grids inputs"], maps: 
     state.velocity.mul_(slow).addcmul_(state.displacement, spring).addcmul_(velocity_along.unsqueeze(-1), row)
     state.displacement = displacement
     return state
+
+
+def present_each_(
+    state: CircuitState,
+    patterns: Float[Tensor, "presentations grids inputs"],
+    *,
+    rate: float | Callable[[int], float],
+    decay: Float[Tensor, "grids"],
+    constants: CircuitConstants,
+    first: int = 0,
+) -> Iterator[CircuitState]:
+    """Show the circuit one input after the other, in place, and yield its state after each presentation.
+
+    Args:
+        state: changed in place.
+        patterns: the inputs; their Euler steps are condensed together, so pass some hundred at most.
+        rate: the learning rate of the weights, or a function of the Euler step such as ``paper_learning_rate``.
+        decay: γ of each grid.
+        constants: of the circuit.
+        first: the number of presentations so far, from which the Euler steps are counted.
+
+    >>> state = CircuitState.at_rest(torch.tensor([1.0, 3.0]).reshape(1, 2, 1, 1))
+    >>> states = present_each_(state, torch.ones(2, 1, 1), rate=0.0, decay=torch.zeros(1), constants=CircuitConstants())
+    >>> [(1 + after.above_bias).flatten() for after in states][-1]  # Eq. 9: 0.1818, 2.1818
+    tensor([0.1820, 2.1819])
+    """
+    steps = range(first * constants.steps, (first + len(patterns)) * constants.steps)
+    rates = state.initial.new_tensor([rate(step) if callable(rate) else rate for step in steps])
+    norms = patterns.square().sum(dim=-1)
+    maps = presentation_maps(norms, rates.view(len(patterns), -1), decay=decay, constants=constants)
+    for presentation, pattern in enumerate(patterns):
+        yield present_(state, pattern, maps[presentation])

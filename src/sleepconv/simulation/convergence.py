@@ -1,4 +1,8 @@
-"""Sharing when no two neurons see quite the same input: the noisy theorem of the appendix, simulated."""
+"""Neurons that come to share, simulated: the curves of Fig. 4 and 5, and of the noisy theorem in the appendix.
+
+``Convergence`` follows the Hebbian rule or the circuit; ``NoisyConvergence`` follows the Hebbian rule when no two
+neurons see quite the same input.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,24 +14,25 @@ from jaxtyping import Float
 from torch import Tensor
 
 from sleepconv.functional import hebbian_step_, weight_snr
-from sleepconv.simulation.circuit import CircuitConstants, CircuitState, present_, presentation_maps
+from sleepconv.functional.sizes import check_finite
+from sleepconv.simulation.circuit import CircuitConstants, CircuitState, paper_learning_rate, present_each_
 from sleepconv.simulation.theory import fixed_point, least_negative_log_snr, noisy_error_bound, noisy_fixed_point
 
-Curve = dict[str, Any]
-Weights = Float[Tensor, "systems neurons channels inputs"]
+_Curve = dict[str, Any]
+_Weights = Float[Tensor, "systems neurons channels inputs"]
 
 # Inputs are drawn, and presentations condensed, this many at a time: enough to be fast, few enough to cache.
-AT_ONCE = 100
+_AT_ONCE = 100
 
 
 @dataclass(frozen=True)
 class Convergence:
-    """One simulation of neurons that come to share; defaults are the paper's (appendix, convergence plots).
+    """A simulation of neurons that come to share; defaults are the paper's (A.5, details for convergence plots).
 
     Args:
         rule: "hebbian" (Eq. 4, or the appendix's biased update) or "circuit" (Eq. 8).
-        steps: how many inputs are shown.
-        inhibition: α; none means perfect inhibition, of which only the Hebbian rule is capable.
+        steps: number of inputs shown.
+        inhibition: α; None means perfect inhibition, which only the Hebbian rule can have.
         input_mean: inputs are drawn from N(input_mean, 1); weights always from N(1, 1).
 
     >>> setup = Convergence("circuit", steps=10_000, inhibition=10.0)
@@ -47,29 +52,34 @@ class Convergence:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse setups that nothing can simulate."""
+        """Check that this can be simulated."""
         if self.rule not in ("hebbian", "circuit"):
-            raise ValueError(f"rule is 'hebbian' or 'circuit', not {self.rule!r}")
+            raise ValueError(f"`rule` must be 'hebbian' or 'circuit', got {self.rule!r}")
         if self.rule == "circuit" and self.inhibition is None:
-            raise ValueError("a circuit has finite inhibition; give inhibition=10.0, the paper's")
+            raise ValueError("a circuit has finite inhibition; use inhibition=10.0, the paper's")
         if min(self.steps, self.runs) < 1 or self.neurons < 2:
             raise ValueError(
-                f"steps={self.steps} and runs={self.runs} must be 1 or more, neurons={self.neurons} 2 or more"
+                f"`steps` and `runs` must be at least 1 and `neurons` at least 2, got steps={self.steps}, "
+                f"runs={self.runs}, neurons={self.neurons}"
             )
+        for decay in self.decays:
+            check_finite("decays", decay, least=0)
+        if self.inhibition is not None:
+            check_finite("inhibition", self.inhibition, least=0)
 
     @property
     def recorded_steps(self) -> list[int]:
-        """Return the steps after which the SNR is taken: 200 at equal distances, and some more at first."""
+        """The steps after which the SNR is measured: 200 at equal distances, and some more at first."""
         even = {round(self.steps * i / 200) for i in range(201)}
         early = {round(self.steps ** (i / 40)) for i in range(41)}
         return sorted(even | early)
 
     @property
     def samples(self) -> int:
-        """Return how often ``curves`` calls ``advance``."""
+        """Number of times that ``curves`` calls ``advance``."""
         return len(self.recorded_steps) * len(self.kernel_sizes)
 
-    def curves(self, advance: Callable[[], object] = lambda: None) -> list[Curve]:
+    def curves(self, advance: Callable[[], object] = lambda: None) -> list[_Curve]:
         """Simulate, and return one curve per kernel size and decay: −log SNR of each run, and its theory.
 
         >>> setup = Convergence("hebbian", steps=10, kernel_sizes=(1,), decays=(0.1,), runs=2, neurons=5)
@@ -83,7 +93,7 @@ class Convergence:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute on one thread: such small tensors gain nothing from more, and lose much on a busy machine.
+    """Compute on one thread: more do not help such small tensors, and are slow on a busy machine.
 
     >>> with one_thread():
     ...     torch.get_num_threads()
@@ -97,7 +107,7 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _curves_of_one_size(setup: Convergence, kernel_size: int, advance: Callable[[], object]) -> list[Curve]:
+def _curves_of_one_size(setup: Convergence, kernel_size: int, advance: Callable[[], object]) -> list[_Curve]:
     generator = torch.Generator().manual_seed(1000 * setup.seed + kernel_size)
     shape = (setup.runs, setup.neurons, kernel_size**2)
     initial = 1 + torch.randn(shape, dtype=torch.float64, generator=generator)
@@ -107,7 +117,7 @@ def _curves_of_one_size(setup: Convergence, kernel_size: int, advance: Callable[
         samples.append(sample)
         advance()
     by_decay = torch.stack(samples, dim=-1).reshape(2, len(setup.decays), setup.runs, -1)
-    curves: list[Curve] = []
+    curves: list[_Curve] = []
     for decay, (negative_log_snr, negative_rates) in zip(setup.decays, by_decay.transpose(0, 1), strict=True):
         curve = {"kernel_size": kernel_size, "decay": decay, "steps": setup.recorded_steps}
         curve["negative_log_snr"] = negative_log_snr.tolist()
@@ -131,36 +141,34 @@ def _theory(setup: Convergence, initial: Float[Tensor, "runs neurons inputs"], d
 def _hebbian_samples(setup: Convergence, initial: Tensor, generator: torch.Generator) -> Iterator[Tensor]:
     start = _systems(setup, initial)
     weight, velocity = start.clone(), torch.zeros_like(start)
-    decay, recorded = _decay_of_systems(setup), set(setup.recorded_steps)
+    decay, recorded, step = _decay_of_systems(setup), set(setup.recorded_steps), 0
     yield _sample(weight)
-    for step, pattern in enumerate(_inputs(setup, initial.shape[-1], generator), start=1):
-        hebbian_step_(
-            weight,
-            velocity,
-            start,
-            pattern.unsqueeze(1),
-            rate=0.5 / (1000 + step),
-            decay=decay,
-            momentum=setup.momentum,
-            inhibition=setup.inhibition,
-        )
-        if step in recorded:
-            yield _sample(weight)
+    for patterns in _inputs(setup, initial.shape[-1], generator):
+        for pattern in patterns:
+            step += 1
+            hebbian_step_(
+                weight,
+                velocity,
+                start,
+                pattern.unsqueeze(1),
+                rate=0.5 / (1000 + step),
+                decay=decay,
+                momentum=setup.momentum,
+                inhibition=setup.inhibition,
+            )
+            if step in recorded:
+                yield _sample(weight)
 
 
 def _circuit_samples(setup: Convergence, initial: Tensor, generator: torch.Generator) -> Iterator[Tensor]:
     assert setup.inhibition is not None
     constants = CircuitConstants(inhibition=setup.inhibition, momentum=setup.momentum)
     state, recorded = CircuitState.at_rest(_systems(setup, initial)), set(setup.recorded_steps)
+    decay, step, negative = _decay_of_systems(setup), 0, []
     yield _sample(state.weight)
-    inputs = torch.stack(list(_inputs(setup, initial.shape[-1], generator)))
-    rates = _circuit_learning_rates(setup.steps * constants.steps).reshape(setup.steps, constants.steps)
-    step, negative = 0, []
-    for patterns, rates_of_patterns in zip(inputs.split(AT_ONCE), rates.split(AT_ONCE), strict=True):
-        norms = patterns.square().sum(dim=-1)
-        maps = presentation_maps(norms, rates_of_patterns, decay=_decay_of_systems(setup), constants=constants)
-        for i, pattern in enumerate(patterns):
-            present_(state, pattern, maps[i])
+    for patterns in _inputs(setup, initial.shape[-1], generator):
+        options: dict[str, Any] = {"decay": decay, "constants": constants, "first": step}
+        for _ in present_each_(state, patterns, rate=paper_learning_rate, **options):
             step += 1
             negative.append((state.above_bias < -constants.bias).double().mean(dim=(1, 2)))
             if step in recorded:
@@ -168,13 +176,7 @@ def _circuit_samples(setup: Convergence, initial: Tensor, generator: torch.Gener
                 negative.clear()
 
 
-def _circuit_learning_rates(euler_steps: int) -> Float[Tensor, "steps"]:
-    """Return 0.0003 / √(1 + t/2) from t > 50 on, t counted in Euler steps (the paper: in presentations)."""
-    t = torch.arange(euler_steps, dtype=torch.float64)
-    return 0.0003 / (1 + t / 2).sqrt() * (t > 50)
-
-
-def _systems(setup: Convergence, initial: Float[Tensor, "runs neurons inputs"]) -> Weights:
+def _systems(setup: Convergence, initial: Float[Tensor, "runs neurons inputs"]) -> _Weights:
     return initial.repeat(len(setup.decays), 1, 1).unsqueeze(2)
 
 
@@ -182,34 +184,37 @@ def _decay_of_systems(setup: Convergence) -> Float[Tensor, "systems"]:
     return torch.tensor(setup.decays, dtype=torch.float64).repeat_interleave(setup.runs)
 
 
-def _inputs(setup: Convergence, inputs: int, generator: torch.Generator) -> Iterator[Float[Tensor, "systems inputs"]]:
-    for start in range(0, setup.steps, AT_ONCE):
-        drawn = torch.randn(AT_ONCE, setup.runs, inputs, dtype=torch.float64, generator=generator)
-        yield from (setup.input_mean + drawn[: setup.steps - start]).repeat(1, len(setup.decays), 1)
+def _inputs(
+    setup: Convergence, inputs: int, generator: torch.Generator
+) -> Iterator[Float[Tensor, "patterns systems inputs"]]:
+    """Draw the inputs of all steps, some at a time."""
+    for start in range(0, setup.steps, _AT_ONCE):
+        drawn = torch.randn(_AT_ONCE, setup.runs, inputs, dtype=torch.float64, generator=generator)
+        yield (setup.input_mean + drawn[: setup.steps - start]).repeat(1, len(setup.decays), 1)
 
 
-def _sample(weight: Weights, negative_rates: Tensor | None = None) -> Float[Tensor, "2 systems"]:
-    """Return −log SNR of each system, with the share of negative rates since the last sample."""
+def _sample(weight: _Weights, negative_rates: Tensor | None = None) -> Float[Tensor, "2 systems"]:
+    """Return −log SNR of each system and the fraction of negative rates since the last sample."""
     snr = torch.vmap(weight_snr)(weight.squeeze(2))
     return torch.stack([-snr.log(), torch.zeros_like(snr) if negative_rates is None else negative_rates])
 
 
 @dataclass(frozen=True)
 class NoisyConvergence:
-    """Hebbian sharing (Eq. 4) with noise in each neuron's input and learning rates c / (t + delay).
+    """A simulation of the Hebbian rule (Eq. 4) with noise in each neuron's input and learning rates c / (t + delay).
 
-    Each step activates one input grid, drawn at random: patterns of covariance I. The theorem's error falls
-    as 1/t if cγ > 1, down to a floor that the noise leaves.
+    Each step activates one input grid, drawn at random, so patterns have the covariance I. The theorem's error
+    falls as 1/t if cγ > 1, down to a floor that the noise leaves.
 
     Args:
         noises: standard deviations σ of the noise, per input.
         decay: γ.
         rate: c.
-        delay: steps by which the rates are further down the 1/t course when learning begins.
+        delay: added to t, so that the first rates are not too high.
 
     >>> NoisyConvergence(decay=0.1)
     Traceback (most recent call last):
-    ValueError: rate·decay is 0.2; errors fall as 1/t only if it exceeds 1
+    ValueError: rate·decay must exceed 1 for errors to fall as 1/t, got 0.2
     """
 
     steps: int = 100_000
@@ -223,23 +228,20 @@ class NoisyConvergence:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse setups without a floor, or that would not come down to it as 1/t."""
-        if self.decay <= 0:
-            raise ValueError(
-                f"decay={self.decay} with noisy inputs: the noise then shrinks all weights to nothing. "
-                "Choose a decay above zero"
-            )
+        """Check that errors fall as 1/t down to a floor."""
+        check_finite("decay", self.decay, least=0)
+        check_finite("rate", self.rate, least=0)
         if self.rate * self.decay <= 1:
-            raise ValueError(f"rate·decay is {self.rate * self.decay:.3g}; errors fall as 1/t only if it exceeds 1")
+            raise ValueError(f"rate·decay must exceed 1 for errors to fall as 1/t, got {self.rate * self.decay:.3g}")
 
     @property
     def recorded_steps(self) -> list[int]:
-        """Return the steps after which the error is taken, at equal distances on a logarithmic axis."""
+        """The steps after which the error is measured, at equal distances on a logarithmic axis."""
         return sorted({0} | {round(self.steps ** (i / 120)) for i in range(121)})
 
     @property
     def samples(self) -> int:
-        """Return how often ``curves`` calls ``advance``."""
+        """Number of times that ``curves`` calls ``advance``."""
         return len(self.recorded_steps)
 
     def curves(self, advance: Callable[[], object] = lambda: None) -> list[dict[str, Any]]:
@@ -271,7 +273,7 @@ class NoisyConvergence:
 
     @property
     def covariance(self) -> Float[Tensor, "inputs inputs"]:
-        """Return C of the patterns, which have one active input each."""
+        """C of the patterns, which have one active input each."""
         return torch.eye(self.kernel_size**2, dtype=torch.float64)
 
     def _weights(self, initial: Tensor, generator: torch.Generator) -> Iterator[Tensor]:

@@ -1,4 +1,4 @@
-"""Closed forms of dynamic weight sharing: where the weights and the rates end up, and how well they share.
+"""Closed forms of dynamic weight sharing: where weights and rates converge to, and how well neurons then share.
 
 Throughout, w has one row per neuron, C is the mean of x xᵀ over the input patterns, γ the ``decay`` and α the
 ``inhibition``.
@@ -12,6 +12,7 @@ from jaxtyping import Complex, Float
 from torch import Tensor
 
 from sleepconv.functional import weight_snr
+from sleepconv.functional.sizes import check_finite
 
 
 def fixed_point(
@@ -30,7 +31,7 @@ def fixed_point(
 
     .. math:: w_i^* = (C + \gamma I)^{-1} (\tfrac{\alpha}{1 + \alpha} C \mu^* + \gamma\, w_i^{init}).
 
-    Where C has no inputs and γ is zero, the weights never move: there they stay initial.
+    Along directions in which there are no inputs, and if γ is zero, the weights stay initial.
 
     >>> fixed_point(torch.tensor([[0.0], [2.0]]), torch.eye(1), decay=1.0).flatten().tolist()
     [0.5, 1.5]
@@ -90,12 +91,12 @@ def least_negative_log_snr_white(*, decay: float) -> float:
     >>> round(least_negative_log_snr_white(decay=0.01), 2)
     -9.23
     """
-    _check_decay_and_inhibition(decay, None)
+    _check_decay_and_inhibition(decay)
     return 2 * math.log(decay / (1 + decay)) if decay > 0 else -math.inf
 
 
 def rate_eigenvalues(*, inhibition: float, tau_ms: float) -> Complex[Tensor, "3"]:
-    r"""Return the growth rates (per ms) of Eq. 8 around its fixed point, Eq. 9: all decay, so it is stable.
+    r"""Return the growth rates (per ms) of Eq. 8 around its fixed point, Eq. 9; none is positive, so it is stable.
 
     Differences between neurons decay with :math:`-1 / \tau`; their mean and the inhibitory neuron swing with
     :math:`(-1 \pm i \sqrt{\alpha}) / \tau`.
@@ -103,7 +104,10 @@ def rate_eigenvalues(*, inhibition: float, tau_ms: float) -> Complex[Tensor, "3"
     >>> rate_eigenvalues(inhibition=4.0, tau_ms=1.0).tolist()
     [(-1+0j), (-1+2j), (-1-2j)]
     """
-    _check_decay_and_inhibition(0.0, inhibition)
+    check_finite("inhibition", inhibition, least=0)
+    check_finite("tau_ms", tau_ms)
+    if tau_ms <= 0:
+        raise ValueError(f"`tau_ms` must be above 0, got {tau_ms}")
     swing = math.sqrt(inhibition)
     return torch.tensor([-1, complex(-1, swing), complex(-1, -swing)], dtype=torch.complex128) / tau_ms
 
@@ -115,12 +119,13 @@ def noisy_fixed_point(
     decay: float,
     noise: float,
 ) -> Float[Tensor, "neurons inputs"]:
-    r"""Return where the mean dynamics end if neuron i sees :math:`x + \xi_i`, ξ of variance σ² per input.
+    r"""Return the weights that the mean dynamics converge to if neuron i sees :math:`x + \xi_i`.
 
     .. math:: (C + (\gamma + s) I)\, w_i = C \mu + \gamma\, w_i^{init}, \qquad
         \mu = \frac{\gamma}{\gamma + s} \mu^{init}, \qquad s = \sigma^2 (1 - 1/N)
 
-    Its distance from Eq. 5 is the floor that learning rates of order 1/t come down to.
+    The noise ξ has the variance σ² per input. The distance from Eq. 5 is the floor that learning rates of order 1/t
+    come down to.
 
     Args:
         noise: the standard deviation σ.
@@ -129,12 +134,10 @@ def noisy_fixed_point(
     tensor([[0.2667],
             [1.0667]])
     """
+    _check_decay_and_inhibition(decay)
+    check_finite("noise", noise, least=0)
     if noise > 0 and decay == 0:
-        raise ValueError(
-            "decay is zero and the inputs are noisy: the noise then shrinks all weights to nothing. "
-            "Choose a decay above zero"
-        )
-    _check_decay_and_inhibition(decay, None)
+        raise ValueError("`decay` must be above 0 if inputs are noisy: otherwise the noise shrinks all weights to 0")
     variances, directions = _spectrum(covariance)
     neurons = initial_weights.shape[-2]
     pull = noise**2 * (1 - 1 / neurons)
@@ -159,7 +162,7 @@ def noisy_error_bound(
         + \eta_k^2 (a \|W^*\|^2 + 4 \gamma^2 \|W^{init}\|^2), \qquad a = 8 (2 c + \gamma^2)
 
     with :math:`e_0 = \|W^{init} - W^*\|_F^2`. The appendix prints the noise term without its factor 2 and the
-    theorem without the square on the initial distance; both are put right here.
+    theorem without the square on the initial distance; both are corrected here.
 
     Args:
         fourth_moment: c, at least the mean of :math:`\|x + \xi\|^4`.
@@ -168,11 +171,14 @@ def noisy_error_bound(
     >>> noisy_error_bound(weights, torch.eye(1), rates, decay=1.0, noise=0.0, fourth_moment=1.0).tolist()
     [0.5, 0.5]
     """
+    check_finite("noise", noise, least=0)
+    check_finite("fourth_moment", fourth_moment, least=0)
     settled = fixed_point(initial_weights.double(), covariance, decay=decay)
     settled_norm, initial_norm = float(settled.square().sum()), float(initial_weights.double().square().sum())
     growth = 8 * (2 * fourth_moment + decay**2)
     errors = [float((initial_weights - settled).square().sum())]
     for rate in rates:
+        check_finite("rates", rate, least=0)
         kept = (1 - decay * rate + growth * rate**2) * errors[-1]
         scatter = rate**2 * (growth * settled_norm + 4 * decay**2 * initial_norm)
         errors.append(kept + 2 * rate * noise**2 * settled_norm + scatter)
@@ -188,21 +194,20 @@ def _spectrum(covariance: Tensor) -> tuple[Tensor, Tensor]:
     symmetric = covariance.shape[-1] == covariance.shape[-2] and torch.allclose(covariance, covariance.mT)
     if not symmetric:
         raise ValueError(
-            f"covariance must be a symmetric square matrix, not one of shape {tuple(covariance.shape)}"
-            " that differs from its transpose; average x xᵀ over the input patterns"
+            "`covariance` must be a symmetric square matrix, the mean of x xᵀ over the input patterns, got one of "
+            f"shape {tuple(covariance.shape)} that differs from its transpose"
         )
     variances, directions = torch.linalg.eigh(covariance.double())
     rounding = 1e3 * torch.finfo(covariance.dtype).eps * variances.abs().amax()
     if variances.min() < -rounding:
         raise ValueError(
-            f"covariance is not positive semidefinite: its least eigenvalue is {variances.min():.3g}. "
-            "Average x xᵀ over the input patterns"
+            "`covariance` must be positive semidefinite, the mean of x xᵀ over the input patterns, got one with the "
+            f"eigenvalue {variances.min():.3g}"
         )
     return variances.clamp(min=0), directions
 
 
-def _check_decay_and_inhibition(decay: float, inhibition: float | None) -> None:
-    if decay < 0:
-        raise ValueError(f"decay is zero or more, not {decay}")
-    if inhibition is not None and inhibition < 0:
-        raise ValueError(f"inhibition is zero or more (none for perfect inhibition), not {inhibition}")
+def _check_decay_and_inhibition(decay: float, inhibition: float | None = None) -> None:
+    check_finite("decay", decay, least=0)
+    if inhibition is not None:
+        check_finite("inhibition", inhibition, least=0, or_else="None for perfect inhibition")

@@ -1,9 +1,15 @@
-"""Sleep: which layers share, when, and by which rule."""
+"""Sleep: which layers share, when, and by which rule.
 
-from sleepconv.sleep.hebbian import DivergenceError, LayerReport
-from sleepconv.sleep.layers import SleepingLayer, SleepRecord, sleeping_layers
-from sleepconv.sleep.rules import Circuit, Hebbian, Instant, Rule
-from sleepconv.sleep.sleep import Sleep
+``Sleep.sleep`` (in ``sleep``) is what happens at a sleep. It finds the layers (``layers``), gathers them if processes
+hold parts of them (``distributed``) and lets a rule change their weights: ``Instant`` or ``Circuit`` (``rules``) or
+``Hebbian`` (``hebbian``; its step is Eq. 4, ``sleepconv.functional.hebbian_step_``). ``Hebbian`` and ``Circuit`` show
+patterns (``patterns``) to pools of neurons (``pools``). ``lightning`` has a callback for PyTorch Lightning.
+"""
+
+from sleepconv.sleep.hebbian import Hebbian, LayerReport
+from sleepconv.sleep.layers import SleepingLayer, sleeping_layers
+from sleepconv.sleep.rules import Circuit, DivergenceError, Instant, Rule
+from sleepconv.sleep.sleep import Sleep, SleepRecord
 
 __all__ = [
     "Circuit",

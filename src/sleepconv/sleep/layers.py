@@ -1,24 +1,24 @@
-"""What a sleep did to the weights."""
+"""The layers that sleep, who shares with whom in them, and how well they share."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from math import isfinite
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 from torch import Tensor, nn
 
 from sleepconv.functional.grids import lateral_grids, leave_border_alone
 from sleepconv.functional.measures import weight_snr
+from sleepconv.functional.sharing import neurons_per_grid
 from sleepconv.nn.conversion import select
 from sleepconv.nn.modules import PerPatchLinear
-from sleepconv.sleep.distributed import whole_weight
+from sleepconv.sleep.distributed import full_tensor
 
 Border = Literal["all", "interior"]
-GEOMETRY = ("output_size", "kernel_size", "stride", "dilation")
+
+_GEOMETRY = ("output_size", "kernel_size", "stride", "dilation")
 
 
 class _HasWeightAndGrids(type(Protocol)):  # type: ignore[misc]
-    """Look attributes up as everyone does: ``runtime_checkable`` does not see parameters from Python 3.12 on."""
+    """Metaclass that looks attributes up by ``hasattr``: since Python 3.12 protocols do not see parameters."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return hasattr(instance, "grids") and hasattr(instance, "weight")
@@ -46,12 +46,12 @@ class SleepingLayer(Protocol, metaclass=_HasWeightAndGrids):
 def sleeping_layers(
     model: nn.Module, *, include: Iterable[str] | None = None, exclude: Iterable[str] = ()
 ) -> dict[str, nn.Module]:
-    """The model's layers without weight sharing, by name; the model itself, if it is one, is called "".
+    """Return the model's layers without weight sharing, by name; the model itself, if it is one, is called "".
 
     Args:
         model: a model or a layer.
-        include: names of modules; only these, or layers inside of them, sleep.
-        exclude: names of modules that do not sleep, nor what is inside of them.
+        include: names of modules; only these, and layers inside them, sleep.
+        exclude: names of modules that do not sleep, nor do layers inside them.
 
     >>> from sleepconv.nn import LocallyConnected2d
     >>> first, second = LocallyConnected2d(1, 4, 3, input_size=9), LocallyConnected2d(4, 4, 3, input_size=7)
@@ -69,7 +69,7 @@ def sleeping_layers(
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The model inside of ``DistributedDataParallel`` and ``torch.compile``.
+    """Return the model inside ``DistributedDataParallel`` and ``torch.compile``.
 
     >>> model = nn.Linear(1, 1)
     >>> unwrapped(model) is model
@@ -86,7 +86,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 
 def sharing_grids(layer: Any, border: Border = "all", period: int | None = None) -> Tensor:
-    """Who shares with whom in this layer: all neurons of each grid, or only those whose windows see no padding.
+    """Return who shares with whom in a layer: all neurons of each grid, or only those whose windows see no padding.
 
     Patterns of another ``period`` than the layer's own make other grids; token layers have one grid and no border.
 
@@ -101,57 +101,42 @@ def sharing_grids(layer: Any, border: Border = "all", period: int | None = None)
     return leave_border_alone(grids, layer.interior)
 
 
-def _grids_of_period(layer: Any, period: int) -> Tensor:
-    if isinstance(layer, PerPatchLinear):
-        return layer.grids
-    if not all(hasattr(layer, name) for name in GEOMETRY):
-        raise ValueError(
-            f"period={period} is for layers that know their {', '.join(GEOMETRY)}; for a bare tensor give the grids of "
-            f"that period, lateral_grids(..., period={period})"
-        )
-    return lateral_grids(layer.output_size, layer.kernel_size, layer.stride, layer.dilation, period=period)
-
-
-def check_border(border: str) -> None:
-    """Raise a ValueError unless there is such a choice."""
-    if border not in get_args(Border):
-        raise ValueError(f"border is one of {', '.join(get_args(Border))}, not {border!r}")
-
-
-@dataclass(frozen=True)
-class SleepRecord:
-    """One sleep: after which optimizer step, and the ``weight_snr`` (Eq. 6) of each layer before and after.
-
-    Attributes:
-        step: optimizer steps taken before this sleep.
-        layers: for each layer its SNR ``{"before": ..., "after": ...}``; empty without ``statistics=True``.
-
-    >>> SleepRecord(10, {"conv1": {"before": 0.25, "after": float("inf")}}).as_dict()
-    {'step': 10, 'layers': {'conv1': {'before': 0.25, 'after': 'inf'}}}
-    """
-
-    step: int
-    layers: dict[str, dict[str, float]] = field(default_factory=dict)
-
-    def as_dict(self) -> dict[str, Any]:
-        """The record as JSON can hold it: an infinite SNR, of weights that agree, becomes "inf" (no number: "nan")."""
-        layers = {
-            name: {when: snr if isfinite(snr) else str(snr) for when, snr in snrs.items()}
-            for name, snrs in self.layers.items()
-        }
-        return {"step": self.step, "layers": layers}
-
-
 def layer_snrs(layers: Mapping[str, Any], grids: Mapping[str, Tensor] | None = None) -> dict[str, float]:
-    """The ``weight_snr`` of each layer within these grids, by default its own.
-
-    float(text) reads back what ``SleepRecord.as_dict`` writes.
+    """Return the ``weight_snr`` (Eq. 6) of each layer within these grids, by default within its own.
 
     >>> from sleepconv.nn import LocallyConnected1d
     >>> list(layer_snrs({"conv1": LocallyConnected1d(1, 1, 3, input_size=9)}))
     ['conv1']
     """
     return {
-        name: float(weight_snr(whole_weight(layer), layer.grids if grids is None else grids[name]))
+        name: float(weight_snr(full_tensor(layer.weight), layer.grids if grids is None else grids[name]))
         for name, layer in layers.items()
     }
+
+
+def check_something_to_share(layers: Mapping[str, Any], grids: Mapping[str, Tensor]) -> None:
+    """Raise a ValueError that names a layer whose grids all have one neuron."""
+    for name, layer in layers.items():
+        if int(neurons_per_grid(layer.weight, grids[name]).max()) < 2:
+            own = int(neurons_per_grid(layer.weight, layer.grids).max()) < 2
+            grid = "grid" if own else "grid, as the rule's border and period choose them,"
+            raise ValueError(
+                f"layer {name!r}: every {grid} has one neuron, so there is nothing to share; exclude it from sleep"
+            )
+
+
+def check_border(border: str) -> None:
+    """Raise a ValueError unless this is a ``Border``."""
+    if border not in get_args(Border):
+        raise ValueError(f"`border` must be one of {', '.join(get_args(Border))}, got {border!r}")
+
+
+def _grids_of_period(layer: Any, period: int) -> Tensor:
+    if isinstance(layer, PerPatchLinear):
+        return layer.grids
+    if not all(hasattr(layer, name) for name in _GEOMETRY):
+        raise ValueError(
+            f"period={period} needs a layer with {', '.join(_GEOMETRY)}; for a bare tensor pass the grids of that "
+            f"period, lateral_grids(..., period={period})"
+        )
+    return lateral_grids(layer.output_size, layer.kernel_size, layer.stride, layer.dilation, period=period)

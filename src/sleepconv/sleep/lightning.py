@@ -1,4 +1,4 @@
-"""Sleep as a callback of PyTorch Lightning; import it from here, since Lightning is not a dependency."""
+"""A PyTorch Lightning callback that lets a model sleep; import it from here, since Lightning is not a dependency."""
 
 import importlib
 from typing import Any
@@ -10,7 +10,7 @@ from sleepconv.sleep.sleep import Sleep
 
 
 def _callback_class() -> Any:
-    """Lightning's ``Callback``, from the package of either name, or ``object`` if there is none."""
+    """Return Lightning's ``Callback``, from the package of either name, or ``object`` if there is none."""
     for package in ("lightning.pytorch", "pytorch_lightning"):
         try:
             return importlib.import_module(package).Callback
@@ -20,32 +20,32 @@ def _callback_class() -> Any:
 
 
 def _replica(trainer: Any, pl_module: nn.Module) -> nn.Module:
-    """The DDP model around the module, if there is one: its replicas are to agree after each sleep."""
+    """Return the DDP model around the module, if there is one: its replicas must agree after each sleep."""
     return trainer.model if isinstance(trainer.model, nn.parallel.DistributedDataParallel) else pl_module
 
 
-Base: Any = _callback_class()
+_Base: Any = _callback_class()
 
 
-class SleepCallback(Base):
+class SleepCallback(_Base):
     """Let the model that a Lightning ``Trainer`` trains sleep; its state is saved in Lightning's checkpoints.
 
     Args:
         every: optimizer steps from sleep to sleep.
         before_evaluation: sleep before validation and testing, if the model took steps since its last sleep.
-        optimizer: which of the trainer's optimizers counts the steps, if it has several; give each that trains local
-            layers a callback of its own, which includes these.
-        options: what else ``Sleep`` takes: rule, include, exclude, restart_each_epoch, statistics.
+        optimizer: which of the trainer's optimizers counts the steps, if it has several; use one callback for each
+            optimizer that trains local layers, and include these layers.
+        options: further arguments of ``Sleep``: rule, include, exclude, restart_each_epoch, statistics.
 
     Attributes:
-        sleep: the ``Sleep`` at work, once training has begun.
+        sleep: the ``Sleep``, once training has begun.
 
     >>> from lightning import Trainer  # doctest: +SKIP
     >>> Trainer(callbacks=[SleepCallback(every=10)]).fit(model)  # doctest: +SKIP
     """
 
     def __init__(self, *, every: int, before_evaluation: bool = False, optimizer: int = 0, **options: Any) -> None:
-        if Base is object:
+        if _Base is object:
             raise ImportError("SleepCallback needs Lightning: pip install 'sleepconv[lightning]'")
         super().__init__()
         self.options: dict[str, Any] = {"every": every, **options}
@@ -55,12 +55,12 @@ class SleepCallback(Base):
 
     @property
     def state_key(self) -> str:
-        """Under which the counts are saved: several callbacks, for other optimizers or layers, have several."""
+        """Key under which the counts are saved, different for other optimizers or layers."""
         chosen = {name: self.options.get(name) for name in ("include", "exclude")}
         return self._generate_state_key(optimizer=self.optimizer, **chosen)
 
     def on_train_start(self, trainer: Any, pl_module: nn.Module) -> None:
-        """Attach to the optimizer, and count on from a checkpoint."""
+        """Attach to the optimizer, and continue the counts of a checkpoint."""
         model = _replica(trainer, pl_module)
         if self.sleep is not None and unwrapped(self.sleep.model) is unwrapped(model):
             self.sleep.detach()
@@ -75,16 +75,16 @@ class SleepCallback(Base):
         self.sleep.attach(trainer.optimizers[self.optimizer])
 
     def on_train_end(self, trainer: Any, pl_module: nn.Module) -> None:
-        """Leave the optimizer, so that another callback can let the layers sleep; the counts stay."""
+        """Detach from the optimizer, so that another callback can let the layers sleep; the counts stay."""
         if self.sleep is not None:
             self.sleep.detach()
 
     def on_exception(self, trainer: Any, pl_module: nn.Module, exception: BaseException) -> None:
-        """Leave the optimizer."""
+        """Detach from the optimizer."""
         self.on_train_end(trainer, pl_module)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: nn.Module) -> None:
-        """Tell the count."""
+        """Start an epoch of the sleep."""
         if self.sleep is not None:
             self.sleep.start_epoch()
 
@@ -98,7 +98,7 @@ class SleepCallback(Base):
         self.on_validation_start(trainer, pl_module)
 
     def state_dict(self) -> dict[str, Any]:
-        """The counts."""
+        """Return the counts."""
         return {} if self.sleep is None else self.sleep.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

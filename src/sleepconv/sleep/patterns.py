@@ -1,4 +1,4 @@
-"""How a sleeping network gets its inputs.
+"""The patterns that drive a sleeping network, and their way through it.
 
 ``one_grid``
     The lateral connections of the input layer activate one input grid at a time, x₁, x₂, …, until all directions are
@@ -8,6 +8,8 @@
 ``layer_by_layer``
     The network's input repeats a random pattern; the equalised responses of a layer, passed through whatever lies
     between, drive the next one (section 4.1).
+
+How pools of neurons learn from them is in ``sleepconv.sleep.hebbian``.
 """
 
 import sys
@@ -20,15 +22,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from sleepconv.sleep.pools import LayerPools, Pool, one_period
+from sleepconv.sleep.pools import LayerPools, Pool
 
-KINDS = ("one_grid", "independent", "layer_by_layer")
+_Plasticity = Callable[[str, LayerPools, Pool, Tensor], None]
 
-Plasticity = Callable[[str, LayerPools, Pool, Tensor], None]
+_INSTEAD = 'use patterns="one_grid" or "independent", or Instant()'
 
 
 def one_grid_patterns(inputs: int) -> Float[Tensor, "inputs inputs"]:
-    """One input grid at a time, each so strong that a whole sweep has the covariance I.
+    """Return one input grid at a time, each so strong that a whole sweep has the covariance I.
 
     >>> one_grid_patterns(2)
     tensor([[1.4142, 0.0000],
@@ -40,13 +42,50 @@ def one_grid_patterns(inputs: int) -> Float[Tensor, "inputs inputs"]:
 def random_cell(
     pools: LayerPools, patterns: int, generator: torch.Generator, like: Tensor
 ) -> Float[Tensor, "patterns in_channels *period"]:
-    """Random patterns, one period of each."""
+    """Draw random patterns for a layer, one period of each."""
     return standard_normal((patterns, pools.in_channels, *pools.period), generator, like)
 
 
+def periodic_images(
+    patterns: int, shape: tuple[int, ...], period: int, generator: torch.Generator, like: Tensor
+) -> Float[Tensor, "patterns channels *size"]:
+    """Draw random images of this shape (channels, *size) that repeat along each axis."""
+    channels, *size = shape
+    images = standard_normal((patterns, channels, *(period,) * len(size)), generator, like)
+    for axis, n in enumerate(size, start=2):
+        images = images.index_select(axis, torch.arange(n, device=images.device) % period)
+    return images
+
+
 def standard_normal(shape: tuple[int, ...], generator: torch.Generator, like: Tensor) -> Tensor:
-    """Numbers drawn on the CPU, the same for every device, and brought to where the other tensor is."""
+    """Draw numbers on the CPU, the same for every device, and move them to the device and dtype of ``like``."""
     return torch.randn(shape, generator=generator, device=generator.device).to(like)
+
+
+def network_period(layers: Mapping[str, Any]) -> int:
+    """Return the period of patterns that pass from layer to layer; layers of 1×1 filters follow the others.
+
+    A ValueError names the layers that have no common period, or in which patterns would lose it.
+    """
+    flat = [name for name, layer in layers.items() if not hasattr(layer, "kernel_size")]
+    if flat:
+        raise ValueError(f'{", ".join(flat)}: token layers have no period; use patterns="one_grid" or "independent"')
+    sizes = {name: set(layer.kernel_size) - {1} for name, layer in layers.items()}
+    periods = set().union(*sizes.values())
+    if len(periods) > 1:
+        listed = ", ".join(f"{name} {tuple(layers[name].kernel_size)}" for name, size in sizes.items() if size)
+        raise ValueError(
+            f"patterns pass from layer to layer only if all filters have the same size, got {listed}; {_INSTEAD}"
+        )
+    period = next(iter(periods), 1)
+    for what, loss in (("stride", "lose it there"), ("dilation", "not span its inputs")):
+        clashing = [name for name, layer in layers.items() if any(gcd(n, period) > 1 for n in getattr(layer, what))]
+        if clashing:
+            raise ValueError(
+                f"the {what} of {', '.join(clashing)} has a factor in common with the period {period}, so that "
+                f"patterns would {loss}; {_INSTEAD}"
+            )
+    return period
 
 
 @torch.no_grad()
@@ -54,7 +93,7 @@ def pass_through(
     model: nn.Module,
     layers: Mapping[str, LayerPools],
     images: Float[Tensor, "patterns channels *size"],
-    plasticity: Plasticity,
+    plasticity: _Plasticity,
     period: int,
 ) -> None:
     """Send periodic images through the network; every layer's pools learn, then answer with equalised responses."""
@@ -62,25 +101,8 @@ def pass_through(
         model(images)
 
 
-def network_period(layers: Mapping[str, Any]) -> int:
-    """The one period of a network's patterns; layers of 1×1 filters follow the others."""
-    shapes = {name: layer.kernel_size for name, layer in layers.items() if hasattr(layer, "kernel_size")}
-    strides = {name: layers[name].stride for name in shapes}
-    if len(shapes) < len(layers):
-        flat = ", ".join(name for name in layers if name not in shapes)
-        raise ValueError(f'{flat}: token layers have no period; use patterns="one_grid" or "independent"')
-    period = one_period(shapes, strides)
-    dilated = [name for name, layer in layers.items() if any(gcd(d, period) > 1 for d in layer.dilation)]
-    if dilated:
-        raise ValueError(
-            f"the dilation of {', '.join(dilated)} has a factor in common with the period {period}, so that patterns "
-            'would not span its inputs; use patterns="one_grid" or "independent", or Instant()'
-        )
-    return period
-
-
 @contextmanager
-def _sleeping_forwards(layers: Mapping[str, LayerPools], plasticity: Plasticity, period: int) -> Iterator[None]:
+def _sleeping_forwards(layers: Mapping[str, LayerPools], plasticity: _Plasticity, period: int) -> Iterator[None]:
     before = [(pools.layer, vars(pools.layer).get("forward")) for pools in layers.values()]
     for name, pools in layers.items():
         pools.layer.forward = _sleeping_forward(name, pools, plasticity, period)
@@ -93,7 +115,7 @@ def _sleeping_forwards(layers: Mapping[str, LayerPools], plasticity: Plasticity,
                 layer.forward = forward
 
 
-def _sleeping_forward(name: str, pools: LayerPools, plasticity: Plasticity, period: int) -> Callable[[Tensor], Tensor]:
+def _sleeping_forward(name: str, pools: LayerPools, plasticity: _Plasticity, period: int) -> Callable[[Tensor], Tensor]:
     def forward(x: Tensor) -> Tensor:
         _check_pattern(name, pools.layer, x, period)
         cell = _cell_in_the_middle(x, period).to(pools.pools[0].weight)
@@ -113,27 +135,26 @@ def _check_pattern(name: str, layer: Any, x: Tensor, period: int) -> None:
     if tuple(x.shape[2:]) != tuple(layer.input_size):
         raise ValueError(
             f"layer {name!r} takes inputs of size {layer.input_size}, but the patterns that reach it have size "
-            f"{tuple(x.shape[2:])}; give image_shape, (channels, *size) of the network's input"
+            f"{tuple(x.shape[2:])}; give image_shape, the (channels, *size) of the network's input"
         )
-    instead = 'use patterns="one_grid" or "independent", or Instant()'
     if not _repeats(x, period):
         raise ValueError(
-            f"the patterns that reach layer {name!r} do not repeat with the period {period}, so that the neurons of a "
-            "grid would see different ones: what lies before it (a local layer that does not sleep, an added position, "
-            "resizing, or zero padding of so many kept layers that it shows in the middle) has broken them; "
-            f"{instead}"
+            f"the patterns that reach layer {name!r} do not repeat with the period {period}, so the neurons of a grid "
+            "would see different patterns: something before it (a local layer that does not sleep, added positions, "
+            "resizing, or the zero padding of many kept layers) has broken them; "
+            f"{_INSTEAD}"
         )
     cell = _cell_in_the_middle(x, period).flatten(2)
     if period > 1 and bool(((cell - cell[..., :1]).abs().amax() <= 1e-6 * cell.abs().amax()) & cell.any()):
         raise ValueError(
-            f"the patterns that reach layer {name!r} do not vary with the period {period} any more: what lies before "
+            f"the patterns that reach layer {name!r} do not vary with the period {period} any more: something before "
             "it (pooling over a whole period, or with a stride that has a factor in common with it) has lost them; "
-            f"{instead}"
+            f"{_INSTEAD}"
         )
 
 
 def _repeats(x: Tensor, period: int) -> bool:
-    """Whether the pattern, in the middle of the image, comes again after a period along each axis."""
+    """Whether the pattern, in the middle of the image, repeats after a period along each axis."""
     middle = x
     for axis in range(2, x.dim()):
         middle = middle.narrow(axis, *_undisturbed(x.shape[axis], period))
@@ -148,9 +169,9 @@ def _repeats(x: Tensor, period: int) -> bool:
 
 
 def _undisturbed(size: int, period: int) -> tuple[int, int]:
-    """Where two periods, or as much as there is room for, lie away from the border: the first place and how many.
+    """Return start and length of two periods, or of as much as there is room for, away from the border.
 
-    The border of pooling, or of a convolution that was kept, may disturb the pattern.
+    There, pooling or a convolution that was kept may have disturbed the pattern.
 
     >>> _undisturbed(12, 3), _undisturbed(6, 3), _undisturbed(4, 3)
     ((3, 6), (1, 4), (0, 4))
@@ -160,7 +181,7 @@ def _undisturbed(size: int, period: int) -> tuple[int, int]:
 
 
 def _cell_in_the_middle(x: Tensor, period: int) -> Tensor:
-    """One period of a repeated pattern, from its phase 0 on."""
+    """Return one period of a repeated pattern, beginning at its phase 0."""
     cell = x
     for axis in range(2, x.dim()):
         start, length = _undisturbed(x.shape[axis], period)
@@ -169,7 +190,7 @@ def _cell_in_the_middle(x: Tensor, period: int) -> Tensor:
 
 
 def _not_compiled() -> AbstractContextManager[Any]:
-    """Plasticity is not to become part of a graph, if the model or a part of it is compiled."""
+    """Run compiled models eagerly, so that plasticity does not become part of a graph."""
     return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
 
 

@@ -1,6 +1,5 @@
-"""A layer's neurons as pools that share: the neurons of one lateral grid, and what they see of a repeated pattern."""
+"""A layer's neurons as pools: the neurons of one lateral grid, what they see of a repeated pattern, and answer."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +15,7 @@ from sleepconv.sleep.layers import Border, sharing_grids
 
 @dataclass
 class Pool:
-    """The neurons of one grid, as matrices that the Hebbian rule works on; groups stand for the channels' groups."""
+    """The neurons of one grid, as matrices for the Hebbian rule; ``groups`` are those of a grouped convolution."""
 
     index: list[Index]
     phase: tuple[int, ...]
@@ -24,16 +23,16 @@ class Pool:
 
     @property
     def neurons(self) -> int:
-        """How many neurons of each channel share."""
+        """Number of neurons of each channel that share."""
         return self.weight.shape[1]
 
     def negative_log_snr(self) -> float:
-        """−log SNR of the pool (Eq. 6); −∞ where all its weights agree."""
+        """Return −log SNR of the pool (Eq. 6); −∞ where all its weights agree."""
         return -float(weight_snr(self.weight.movedim(1, 0).flatten(1)).log())
 
 
 class LayerPools:
-    """All pools of a layer, copies of its weights, ``sharing`` those of more than one neuron."""
+    """All pools of a layer, with copies of its weights; ``sharing`` are those of more than one neuron."""
 
     def __init__(self, layer: Any, *, period: int | None = None, border: Border = "all") -> None:
         self.layer = layer
@@ -45,8 +44,8 @@ class LayerPools:
         self.period = self._pattern_period(period if self.kernel else None)
         if layer.weight.dim() == self.grids.dim():
             raise ValueError(
-                f"the weight of shape {tuple(layer.weight.shape)} has an axis for each of the neurons' positions, but "
-                "none for their filters; give (*positions, channels, inputs)"
+                "the weight must have the shape (*positions, channels, inputs), but has no axes for the filters "
+                f"after those of the positions, got {tuple(layer.weight.shape)}"
             )
         self.inputs = layer.weight[(0,) * self.grids.dim()][0].numel()
         self.pools = [self._pool(indices) for _, indices in grid_indices(self.grids)]
@@ -54,15 +53,14 @@ class LayerPools:
 
     @property
     def in_channels(self) -> int:
-        """Channels (or features) of the input."""
+        """Number of channels (or features) of the input."""
         return self.layer.in_channels if self.kernel else self.inputs
 
     def _pattern_period(self, period: int | None) -> tuple[int, ...]:
         if period is not None:
             return (period,) * len(self.kernel)
-        whole = (k * d for k, d in zip(self.kernel, self.dilation, strict=True))
         # What a grid's neurons share is the phase modulo the period of lateral_grids, of which k·d is a multiple.
-        return tuple(whole)
+        return tuple(k * d for k, d in zip(self.kernel, self.dilation, strict=True))
 
     def _pool(self, indices: list[Index]) -> Pool:
         filters = torch.cat([self.layer.weight.detach()[i].flatten(0, self.grids.dim() - 1) for i in indices])
@@ -73,7 +71,7 @@ class LayerPools:
     def windows(
         self, pool: Pool, cell: Float[Tensor, "patterns in_channels *period"]
     ) -> Float[Tensor, "groups patterns inputs"]:
-        """What the pool's neurons see of patterns that repeat the cell for ever, also in the padding."""
+        """Return what the pool's neurons see of patterns that repeat the cell everywhere, also in the padding."""
         seen: Any = cell
         sides = padding_sides(self.layer.padding, self.kernel, self.stride, self.dilation) if self.kernel else ()
         for axis, k in enumerate(self.kernel):
@@ -85,7 +83,7 @@ class LayerPools:
     def respond(
         self, pool: Pool, windows: Float[Tensor, "groups patterns inputs"]
     ) -> Float[Tensor, "patterns channels"]:
-        """The pool's equalised response: lateral connections give every neuron the mean one."""
+        """Return the pool's equalised response: lateral connections give every neuron the mean one."""
         mean = pool.weight.mean(dim=1)
         answer = torch.bmm(windows, mean.mT).transpose(0, 1).flatten(1)
         bias = getattr(self.layer, "bias", None)
@@ -94,7 +92,7 @@ class LayerPools:
         return answer + torch.cat([bias[:, *i].flatten(1) for i in pool.index], dim=1).mean(1)
 
     def learned_weight(self) -> Tensor:
-        """The pools' weights as the layer holds its own, rounded to their dtype."""
+        """Return the pools' weights in the layer's layout and dtype."""
         weight = torch.empty_like(self.layer.weight, requires_grad=False)
         for pool in self.pools:
             filters = pool.weight.transpose(0, 1).reshape(pool.neurons, *weight.shape[self.grids.dim() :])
@@ -105,36 +103,8 @@ class LayerPools:
 
 
 def condition_number(windows: Float[Tensor, "patterns inputs"]) -> float:
-    """Largest over least variance of the inputs; infinite if they do not span all directions."""
+    """Return the largest over the smallest variance of the inputs; infinite if they do not span all directions."""
     if len(windows) < windows.shape[1]:
         return float("inf")
     values = torch.linalg.svdvals(windows.double())
     return float((values[0] / values[-1]).square())
-
-
-def one_period(shapes: Mapping[str, Sequence[int]], strides: Mapping[str, Sequence[int]]) -> int:
-    """The period that the layer-by-layer sleep of these kernels and strides has; a ValueError names what does not fit.
-
-    >>> one_period({"a": (3, 3), "shortcut": (1, 1)}, {"a": (2, 2), "shortcut": (2, 2)})
-    3
-    """
-    sizes = {name: set(kernel) - {1} for name, kernel in shapes.items()}
-    periods = set().union(*sizes.values())
-    instead = 'use patterns="one_grid" or "independent", or Instant(), which need no common period'
-    if len(periods) > 1:
-        listed = ", ".join(f"{name} {tuple(shapes[name])}" for name, size in sizes.items() if size)
-        raise ValueError(
-            f"patterns pass from layer to layer only if all filters have one size, not {listed}; {instead}"
-        )
-    period = next(iter(periods), 1)
-    clashing = [name for name, stride in strides.items() if any(_common_factor(s, period) for s in stride)]
-    if clashing:
-        raise ValueError(
-            f"the stride of {', '.join(clashing)} has a factor in common with the period {period}, so that patterns "
-            f"would lose it there; {instead}"
-        )
-    return period
-
-
-def _common_factor(a: int, b: int) -> bool:
-    return torch.gcd(torch.tensor(a), torch.tensor(b)).item() > 1

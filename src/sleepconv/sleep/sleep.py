@@ -1,9 +1,12 @@
-"""Sleep in anyone's training loop: which layers, and when."""
+"""``Sleep``, which lets a model sleep in anyone's training loop; ``Sleep.sleep`` is what happens at a sleep."""
 
 import gc
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 from weakref import WeakSet
 
@@ -13,44 +16,71 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from sleepconv.sleep.distributed import agree_, gathered, reshard_
-from sleepconv.sleep.layers import SleepRecord, layer_snrs, sleeping_layers, unwrapped
-from sleepconv.sleep.rules import Instant, Rule, check_something_to_share
+from sleepconv.sleep.layers import check_something_to_share, layer_snrs, sleeping_layers, unwrapped
+from sleepconv.sleep.rules import Instant, Rule
 
-STATE = ("steps", "count", "last_sleep")
+_STATE = ("steps", "count", "last_sleep")
+
+
+@dataclass(frozen=True)
+class SleepRecord:
+    """One sleep: after which optimizer step, and the ``weight_snr`` (Eq. 6) of each layer before and after.
+
+    Attributes:
+        step: optimizer steps taken before this sleep.
+        layers: for each layer its SNR ``{"before": ..., "after": ...}``; empty without ``statistics=True``.
+        seconds: how long the layers took to share, without the statistics.
+
+    >>> SleepRecord(10, {"conv1": {"before": 0.25, "after": float("inf")}}).as_dict()
+    {'step': 10, 'layers': {'conv1': {'before': 0.25, 'after': 'inf'}}}
+    """
+
+    step: int
+    layers: dict[str, dict[str, float]] = field(default_factory=dict)
+    seconds: float = field(default=0.0, compare=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return step and SNRs as JSON can hold them: "inf" where weights agree, or "nan"; ``float`` reads these."""
+        layers = {
+            name: {when: snr if isfinite(snr) else str(snr) for when, snr in snrs.items()}
+            for name, snrs in self.layers.items()
+        }
+        return {"step": self.step, "layers": layers}
 
 
 class Sleep:
-    """Let a model sleep every so many optimizer steps: its locally connected layers then share their weights.
+    """Let the locally connected layers of a model share their weights every so many optimizer steps.
 
-    One line in a training loop, ``Sleep(model, every=10).attach(optimizer)``, or call ``step()`` yourself. Call
-    ``sleep_if_awake()`` before an evaluation. Steps are counted over the whole run, those that a ``GradScaler`` skips
-    are not, and the layers are looked for afresh at each sleep. ``sleepconv.optim`` has what lets a sleeping network
-    learn at its full speed.
+    Write ``Sleep(model, every=10).attach(optimizer)`` before a training loop, or call ``step()`` after each optimizer
+    step. Call ``sleep_if_awake()`` before an evaluation. Steps are counted over the whole run, except for those that a
+    ``GradScaler`` skips, and each sleep looks for the layers again. ``sleepconv.optim`` lets a sleeping network learn
+    at full speed.
 
-    A sleep changes the weights but not the running averages of BatchNorm, which follow over the next steps. Evaluated
-    right after a sleep, a network may score less than it knows: estimate the statistics again on training images
-    before, for example with ``torch.optim.swa_utils.update_bn(loader, model)``.
+    A sleep changes the weights but not the running averages of BatchNorm, which follow over the next steps. To evaluate
+    a network right after a sleep at its best, first estimate the statistics again on training images, for example with
+    ``torch.optim.swa_utils.update_bn(loader, model)``.
 
-    On several processes all must sleep at the same steps. Build it after ``fully_shard`` (FSDP2), or of the DDP model
-    (whose first process's weights then count after a rule with random patterns).
+    On several processes all must sleep at the same steps. Pass the model after ``fully_shard`` (FSDP2), or the DDP
+    model (after a rule with random patterns, the first process's weights count).
 
-    A sleep that an error or Ctrl-C ends does not count: ``last_sleep`` and ``records`` stay, and the next sleep shares
-    what this one did not. What it leaves of the weights depends on the rule, see ``sleepconv.sleep.rules``.
+    A sleep that ends in an error or Ctrl-C does not count: ``last_sleep`` and ``records`` stay, and the next sleep
+    shares the rest. What becomes of the weights depends on the rule, see ``sleepconv.sleep.rules``.
 
     Args:
         model: any model with locally connected layers.
         every: optimizer steps from sleep to sleep, one or more.
         rule: how the layers share: ``Instant()``, or another ``Rule``.
-        include: names of modules; only these, or layers inside of them, sleep.
-        exclude: names of modules that do not sleep, nor what is inside of them; frozen layers sleep unless excluded.
+        include: names of modules; only these, and layers inside them, sleep.
+        exclude: names of modules that do not sleep, nor do layers inside them; frozen layers sleep unless excluded.
         restart_each_epoch: sleep after the first step that follows ``start_epoch()``, and every so many steps from
             there: the schedule of the paper's published runs.
-        statistics: record each layer's SNR before and after each sleep; takes longer than an instant sleep itself.
+        statistics: record each layer's SNR before and after each sleep; takes longer than an instant sleep itself. May
+            be switched on and off between sleeps.
 
     Attributes:
         steps: optimizer steps so far.
         last_sleep: the number of steps taken before the last sleep, or None.
-        due: whether the sleep that is under way came when it was due, and not by ``sleep()``; for hooks.
+        due: for hooks, whether the present sleep came when it was due, and not by ``sleep()``.
         records: with ``statistics``, one ``SleepRecord`` per sleep; not part of ``state_dict()``.
 
     >>> import sleepconv
@@ -81,9 +111,9 @@ class Sleep:
         statistics: bool = False,
     ) -> None:
         if not isinstance(every, int) or isinstance(every, bool) or every < 1:
-            raise ValueError(f"every is the number of optimizer steps from sleep to sleep, 1 or more, not {every!r}")
+            raise ValueError(f"`every` must be an int, 1 or more (optimizer steps from sleep to sleep), got {every!r}")
         if isinstance(rule, type) or not hasattr(rule, "sleep_"):
-            raise TypeError(f"rule is one such as Instant() or Hebbian(), not {rule!r}")
+            raise TypeError(f"`rule` must be a rule such as Instant() or Hebbian(), got {rule!r}")
         self.model, self.every, self.rule = model, every, rule
         self.include = None if include is None else _names("include", include)
         self.exclude = _names("exclude", exclude)
@@ -100,7 +130,7 @@ class Sleep:
 
     @property
     def layers(self) -> dict[str, nn.Module]:
-        """The layers that sleep, by their names in the model without its DDP or ``torch.compile`` wrapper."""
+        """The layers that sleep, by their names in the model inside DDP and ``torch.compile``."""
         return sleeping_layers(unwrapped(self.model), include=self.include, exclude=self.exclude)
 
     @property
@@ -117,16 +147,16 @@ class Sleep:
     def attach(self, optimizer: Optimizer) -> RemovableHandle:
         """Count this optimizer's steps, and sleep when due.
 
-        As PyTorch's hooks are, this ``Sleep`` is kept by the optimizer, even if you keep no reference to it: it sleeps
-        until ``detach()``, or ``remove()`` of the returned handle, or as long as the optimizer lives. A layer cannot
-        sleep by two attached ``Sleep``s, be it of two optimizers.
+        Like PyTorch's hooks, this ``Sleep`` is kept alive by the optimizer, even if you keep no reference to it, until
+        ``detach()`` or ``remove()`` of the returned handle. A layer cannot sleep by two attached ``Sleep``s, not even
+        of two optimizers.
         """
         if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"attach takes a torch.optim optimizer, not a {type(optimizer).__name__}; or call step()")
+            raise TypeError(f"attach() takes a torch.optim optimizer, got {type(optimizer).__name__}; or call step()")
         if self.attached:
             raise RuntimeError(
-                "this Sleep is attached to an optimizer already, and it counts the steps of one; detach() it first, "
-                "or build one Sleep per optimizer, each with include= its layers"
+                "this Sleep is already attached to an optimizer; detach() it first, or build one Sleep per optimizer, "
+                "each with include= its layers"
             )
         layers = self.layers
         check_held(layers, optimizer)
@@ -137,7 +167,7 @@ class Sleep:
         return self._step_handle
 
     def detach(self) -> None:
-        """Leave the optimizer: its steps are no longer counted."""
+        """Stop counting the optimizer's steps."""
         if self._step_handle is not None:
             self._step_handle.remove()
         self._optimizer, self._step_handle = None, None
@@ -145,7 +175,7 @@ class Sleep:
     def step(self) -> SleepRecord | None:
         """Count one optimizer step; if it is time, sleep and return the record."""
         if self.attached:
-            raise RuntimeError("the attached optimizer counts the steps: call step() or attach(), not both")
+            raise RuntimeError("the attached optimizer already counts the steps; use either step() or attach()")
         return self._count_step()
 
     def start_epoch(self) -> None:
@@ -154,11 +184,15 @@ class Sleep:
             self._count = 0
 
     def sleep_if_awake(self) -> SleepRecord | None:
-        """Sleep if any step was taken since the last sleep: to be called before an evaluation, on every process."""
+        """Sleep if any step was taken since the last sleep; call it before an evaluation, on every process."""
         return self.sleep() if self.steps_since_sleep else None
 
     def sleep(self) -> SleepRecord:
-        """Sleep now; the steps are counted as before."""
+        """Sleep now; the steps are counted as before.
+
+        Find the layers, let the rule share their weights (gathered first, if they are sharded and the rule needs them
+        whole), call the hooks, and with ``statistics`` measure the SNRs before and after.
+        """
         reshard_(self.model)
         layers = self.layers
         grids = self._grids(layers)
@@ -167,11 +201,14 @@ class Sleep:
             check_held(layers, self._optimizer)
         with torch.inference_mode(False), torch.no_grad():
             before = layer_snrs(layers, grids) if self.statistics else {}
+            start = time.perf_counter()
             self._share(layers)
             for hook in list(self._hooks.values()):
                 hook(layers)
+            seconds = time.perf_counter() - start
             after = layer_snrs(layers, grids) if self.statistics else {}
-        record = SleepRecord(self.steps, {name: {"before": before[name], "after": after[name]} for name in before})
+        snrs = {name: {"before": before[name], "after": after[name]} for name in before}
+        record = SleepRecord(self.steps, snrs, seconds)
         self.last_sleep = self.steps
         if self.statistics:
             self.records.append(record)
@@ -189,36 +226,36 @@ class Sleep:
         return handle
 
     def snrs(self) -> dict[str, float]:
-        """The ``weight_snr`` (Eq. 6) of each sleeping layer among the neurons that share by the rule."""
+        """Return the ``weight_snr`` (Eq. 6) of each sleeping layer among the neurons that share by the rule."""
         layers = self.layers
         return layer_snrs(layers, self._grids(layers))
 
     def state_dict(self) -> dict[str, int | None]:
-        """The counts, as plain numbers."""
+        """Return the counts, as plain numbers."""
         return {"steps": self.steps, "count": self._count, "last_sleep": self.last_sleep}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Count on from where ``state_dict()`` was taken."""
-        if not isinstance(state, Mapping) or set(state) != set(STATE):
+        """Continue counting from where ``state_dict()`` was taken."""
+        if not isinstance(state, Mapping) or set(state) != set(_STATE):
             given = ", ".join(map(str, state)) if isinstance(state, Mapping) else type(state).__name__
-            raise ValueError(f"the state of a Sleep has {', '.join(STATE)}, not {given or 'nothing'}")
-        steps, count, last_sleep = (state[key] for key in STATE)
+            raise ValueError(f"the state of a Sleep must have {', '.join(_STATE)}, got {given or 'nothing'}")
+        steps, count, last_sleep = (state[key] for key in _STATE)
         numbers = [steps, count] if last_sleep is None else [steps, count, last_sleep]
         if not all(_is_count(number) for number in numbers) or max(numbers) > steps:
             raise ValueError(
-                "the state of a Sleep has whole numbers: steps, and count and last_sleep (or None) from 0 to steps; "
+                "the state of a Sleep must be ints: steps, and count and last_sleep (or None) from 0 to steps, "
                 f"got {steps=}, {count=}, {last_sleep=}"
             )
         self.steps, self._count, self.last_sleep = steps, count, last_sleep
 
     def _grids(self, layers: Mapping[str, Any]) -> dict[str, Tensor]:
-        """The rule's, or each layer's own."""
+        """Return the rule's grids, or each layer's own."""
         of_rule = getattr(self.rule, "grids", None)
         return of_rule(layers) if callable(of_rule) else {name: layer.grids for name, layer in layers.items()}
 
     def _share(self, layers: dict[str, nn.Module]) -> None:
         model = unwrapped(self.model)
-        if isinstance(self.rule, Instant):
+        if getattr(self.rule, "works_on_shards", False):
             self.rule.sleep_(layers, model)
         else:
             with gathered(layers, model):
@@ -247,7 +284,7 @@ _ATTACHED: WeakSet[Sleep] = WeakSet()
 
 def _names(argument: str, names: Iterable[str]) -> tuple[str, ...]:
     if isinstance(names, str):
-        raise TypeError(f"{argument} is a list of names of modules, not the string {names!r}; write [{names!r}]")
+        raise TypeError(f"`{argument}` must be a list of names of modules, got the string {names!r}; use [{names!r}]")
     return tuple(names)
 
 
@@ -258,28 +295,28 @@ def check_held(layers: Mapping[str, Any], optimizer: Optimizer) -> None:
         if layer.weight.requires_grad and id(layer.weight) not in held:
             raise ValueError(
                 f"the optimizer does not hold the weight of the sleeping layer {name!r}: it was built before the layer "
-                "was (by an in-place conversion, or fully_shard), or trains other layers. Build the optimizer "
-                f"afterwards, or exclude={[name]} from sleep"
+                "(by an in-place conversion or fully_shard), or trains other layers. Build the optimizer afterwards, "
+                f"or exclude={[name]} from sleep"
             )
 
 
 def _check_not_asleep_already(layers: Mapping[str, Any]) -> None:
     if _asleep_already(layers):
-        gc.collect()  # a Sleep and its optimizer hold each other: those that were dropped may still be there
+        gc.collect()  # a Sleep and its optimizer refer to each other, so dropped ones may still be there
     if both := _asleep_already(layers):
         raise RuntimeError(
-            f"another Sleep is attached to an optimizer and lets {', '.join(map(repr, both))} sleep already; end it "
-            "first, by its detach() or by remove() of the handle that its attach() returned, or include= other layers. "
-            "If neither was kept, drop that optimizer and build another"
+            f"another attached Sleep already lets {', '.join(map(repr, both))} sleep; call its detach(), or remove() "
+            "of the handle that its attach() returned, or include= other layers. If you kept neither, drop its "
+            "optimizer and build another"
         )
 
 
 def _asleep_already(layers: Mapping[str, Any]) -> list[str]:
-    """The names of the layers that an attached Sleep lets sleep."""
+    """Return the names of those layers that an attached Sleep lets sleep."""
     theirs: set[int] = set()
     for other in list(_ATTACHED):
         if other.attached:
-            with suppress(ValueError):  # its model has no such layers any more
+            with suppress(ValueError):  # its model no longer has such layers
                 theirs.update(map(id, other.layers.values()))
     return [name for name, layer in layers.items() if id(layer) in theirs]
 

@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from sleepconv.sleep.distributed import dealt_out_like, is_distributed
+from sleepconv.sleep.distributed import full_tensor, sharded_like
 from sleepconv.sleep.layers import SleepingLayer
 
 KEPT = 2
@@ -203,7 +203,7 @@ def compact_state(model: nn.Module) -> dict[str, Tensor]:
     >>> {name: tuple(value.shape) for name, value in compact_state(layer).items()}
     {'bias': (1,), 'weight@grids': (3, 1, 1, 3)}
     """
-    state = {name: whole(value) for name, value in model.state_dict().items()}
+    state = {name: full_tensor(value) for name, value in model.state_dict().items()}
     for name, grids in _grids_of_weights(model).items():
         weight = state[name]
         filters = weight.flatten(0, grids.dim() - 1)[first_of_each_grid(grids)]
@@ -234,21 +234,10 @@ def load_compact_state(model: nn.Module, state: Mapping[str, Tensor]) -> None:
         if names:
             raise ValueError(f"these weights are of another network: it {problem} {', '.join(sorted(names)[:5])}")
     for name, value in own.items():
-        set_whole_(value, given[name], name)
-
-
-def whole(value: Tensor) -> Tensor:
-    """All of a tensor, gathered if it lies on several processes, which then all must call it."""
-    return value.full_tensor() if is_distributed(value) else value.detach()  # type: ignore[attr-defined]
-
-
-def set_whole_(value: Tensor, new: Tensor, name: str) -> None:
-    """Copy into a tensor, also one that lies on several processes."""
-    if value.shape != new.shape:
-        raise ValueError(
-            f"these weights are of another network: {name} is {tuple(new.shape)}, not {tuple(value.shape)}"
-        )
-    value.copy_(dealt_out_like(value, new))
+        if value.shape != given[name].shape:
+            shapes = f"{tuple(given[name].shape)}, not {tuple(value.shape)}"
+            raise ValueError(f"these weights are of another network: {name} is {shapes}")
+        value.copy_(sharded_like(given[name], value))
 
 
 def first_of_each_grid(grids: Tensor) -> Tensor:

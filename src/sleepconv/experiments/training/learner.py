@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from sleepconv.experiments.data import Task
 from sleepconv.experiments.runs.run import Run
-from sleepconv.experiments.training.checkpoints import compact_state, load_compact_state, whole
+from sleepconv.experiments.training.checkpoints import compact_state, load_compact_state
 from sleepconv.experiments.training.evaluation import Tally, summed_loss
 from sleepconv.experiments.training.network import build_network, build_optimizer, build_sleep
 from sleepconv.experiments.training.parallel import Place, Sharding, spread
 from sleepconv.functional.sharing import neurons_per_grid
 from sleepconv.optim import SlowMomentum, share_gradients, share_moments
-from sleepconv.sleep.distributed import dealt_out_like
+from sleepconv.sleep.distributed import full_tensor, sharded_like
 from sleepconv.sleep.layers import SleepingLayer, layer_snrs, unwrapped
 
 MODEL, OPTIMIZER, SLOW_MOMENTUM = "model/", "optimizer/", "slow_momentum/"
@@ -113,9 +113,9 @@ class Learner:
         tensors = {MODEL + name: value for name, value in compact_state(unwrapped(self.model)).items()}
         for name, parameter in unwrapped(self.model).named_parameters():
             for key, value in self.optimizer.state.get(parameter, {}).items():
-                tensors[f"{OPTIMIZER}{name}/{key}"] = whole(value)
+                tensors[f"{OPTIMIZER}{name}/{key}"] = full_tensor(value)
         for part, slow in (self.slow_momentum.state_dict() if self.slow_momentum else {}).items():
-            tensors |= {f"{SLOW_MOMENTUM}{part}/{name}": whole(value) for name, value in slow.items()}
+            tensors |= {f"{SLOW_MOMENTUM}{part}/{name}": full_tensor(value) for name, value in slow.items()}
         facts = {
             "step": self.step,
             "tally": self.tally.over_all(self.place).as_dict(),
@@ -142,21 +142,26 @@ class Learner:
             self.slow_momentum.load_state_dict(parts)
 
     def _rest(self) -> list[dict[str, Any]]:
-        """Sleep if it is time; measure before and after if that is due."""
+        """Sleep if it is time; report the SNRs, before and after a sleep, if that is due."""
         # Sleeps that are counted from each epoch's start begin with its first step.
         counted = (self.step - 1) % self.steps_per_epoch if self.run.restart_each_epoch else self.step
         due = bool(self.layers) and counted % self.snr_interval == 0
-        reports = [self._snr("awake")] if due else []
+        record = None
         if self.sleep is not None:
-            start = time.perf_counter()
-            slept = self.sleep.step()
-            self.sleep_seconds += time.perf_counter() - start
-            if due and slept:
-                reports.append(self._snr("asleep"))
-        return reports
+            self.sleep.statistics = due
+            record = self.sleep.step()
+        if record is not None:
+            self.sleep_seconds += record.seconds
+        if not due:
+            return []
+        if record is None:
+            return [self._snr("awake", layer_snrs(self.layers) if self.sleep is None else self.sleep.snrs())]
+        return [
+            self._snr(when, {name: snrs[key] for name, snrs in record.layers.items()})
+            for when, key in (("awake", "before"), ("asleep", "after"))
+        ]
 
-    def _snr(self, when: str) -> dict[str, Any]:
-        layers = layer_snrs(self.layers) if self.sleep is None else self.sleep.snrs()
+    def _snr(self, when: str, layers: dict[str, float]) -> dict[str, Any]:
         if broken := [name for name, snr in layers.items() if isnan(snr)]:
             raise DivergedError(f"the SNR of {broken[0]} after step {self.step} is nan: the training has diverged")
         return {"kind": "snr", "step": self.step, "when": when, "layers": layers}
@@ -176,4 +181,4 @@ def _placed_like(parameter: nn.Parameter, value: Tensor) -> Tensor:
     """A moment where its parameter is, in the same memory format; the count of steps as it is."""
     if value.shape != parameter.shape:
         return value.to(parameter.device)
-    return torch.empty_like(parameter).copy_(dealt_out_like(parameter, value))
+    return torch.empty_like(parameter).copy_(sharded_like(value, parameter))
