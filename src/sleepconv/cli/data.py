@@ -31,9 +31,6 @@ def add_data(verbs: Verbs) -> None:
     show.add_argument("--out", metavar="FILE", help="the picture to write (default: NAME.png)")
     show.add_argument("--padding", type=int, default=0, metavar="N", help="translate by up to N pixels")
     show.set_defaults(run=_data_show)
-    shard = actions.add_parser("shard", parents=[where], help="write ImageNet as WebDataset tar shards")
-    shard.add_argument("folder", metavar="DIR", help="the folder to make")
-    shard.set_defaults(run=_data_shard)
     bench = actions.add_parser("bench", parents=[where], help="measure how fast batches are made")
     bench.add_argument("--json", action="store_true", help="the numbers for a script")
     bench.set_defaults(run=_data_bench)
@@ -60,13 +57,6 @@ def _data_show(options: argparse.Namespace) -> int:
     from sleepconv.experiments.data.inspection import show
 
     print(show(options.name, options.out, data_dir=options.data_dir, padding=options.padding))
-    return 0
-
-
-def _data_shard(options: argparse.Namespace) -> int:
-    from sleepconv.experiments.data.shards import write_imagenet_shards
-
-    print(write_imagenet_shards(options.folder, options.data_dir))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The verbs `sleepconv data get | check | show | shard`, run as a user runs them."""
+"""The verbs `sleepconv data get | check | show`, run as a user runs them."""
 
 import hashlib
 import http.server
@@ -16,7 +16,6 @@ from sleepconv.cli import main
 from sleepconv.experiments.data.acquisition import get
 from sleepconv.experiments.data.inspection import contact_sheet
 from sleepconv.experiments.data.description import Dataset, Download, File
-from sleepconv.experiments.data.shards import write_imagenet_shards
 from sleepconv.experiments.data.tasks import load_task
 
 
@@ -213,9 +212,3 @@ def test_show_refuses_a_folder_as_picture(tmp_path, capsys):
 def test_a_typo_in_a_verb_is_one_line(capsys):
     assert main(["data", "show", "cifar-10"]) == 1
     assert capsys.readouterr().err == "sleepconv: there is no dataset 'cifar-10'; did you mean 'cifar10'?\n"
-
-
-def test_shards_are_written_from_the_class_folders(small_imagenet, data_dir, tmp_path):
-    said = write_imagenet_shards(tmp_path / "shards", data_dir, complete=False)
-    assert "2 shards" in said
-    assert names(tmp_path / "shards") == ["classes.txt", "shards.json", "train-000000.tar", "val-000000.tar"]

@@ -10,7 +10,6 @@ from sleepconv.experiments.data.imagenet import ImageFolders, imagenet_folders
 from sleepconv.experiments.data.images import Images
 from sleepconv.experiments.data.encoded import CorruptImageError, Decoders
 from sleepconv.experiments.data.description import data_directory
-from sleepconv.experiments.data.shards import Shards, write_shards
 from sleepconv.experiments.data.images import Source, TensorSource
 from sleepconv.experiments.data.images import IMAGENET, Statistics, measure
 from sleepconv.experiments.data.tasks import Task, load_task
@@ -26,7 +25,6 @@ __all__ = [
     "EncodedSource",
     "ImageFolders",
     "Images",
-    "Shards",
     "Source",
     "Statistics",
     "Task",
@@ -45,5 +43,4 @@ __all__ = [
     "on_visual_field",
     "tiny_imagenet",
     "translate",
-    "write_shards",
 ]

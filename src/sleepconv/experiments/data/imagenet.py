@@ -17,8 +17,7 @@ IMAGENET_1K = Dataset(
     advice=(
         "ImageNet cannot be downloaded without an account: take ILSVRC2012_img_train.tar and "
         "ILSVRC2012_img_val.tar from https://image-net.org (or the Kaggle copy) and arrange them in class "
-        "folders, train/n01440764/*.JPEG … and val/n01440764/*.JPEG …, or as WebDataset shards in "
-        "imagenet-shards/train-*.tar and val-*.tar"
+        "folders, train/n01440764/*.JPEG … and val/n01440764/*.JPEG …"
     ),
 )
 

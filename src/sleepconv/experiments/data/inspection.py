@@ -8,7 +8,8 @@ from sleepconv.experiments.data.description import Dataset, File, md5_of, md5_of
 from sleepconv.experiments.data.digits import digits
 from sleepconv.experiments.data.fashion_mnist import fashion_mnist_folder, read_content
 from sleepconv.experiments.data.description import StrPath, data_directory
-from sleepconv.experiments.data.tasks import READERS, imagenet_files
+from sleepconv.experiments.data.imagenet import imagenet_folders
+from sleepconv.experiments.data.tasks import READERS
 from sleepconv.experiments.data.tiny_imagenet import class_names, list_training, list_validation
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -128,7 +129,7 @@ def _counts(dataset: Dataset, root: Path) -> tuple[int, int, int]:
         _expect("images", [len(listing) for listing in listings], [100_000, 10_000])
         return len(listings[0]), len(listings[1]), len(wnids)
     if dataset.name == "imagenet":
-        train, test = (imagenet_files(root, train=part) for part in (True, False))
+        train, test = (imagenet_folders(root, train=part) for part in (True, False))
         _expect("images", [len(train.labels), len(test.labels)], [1_281_167, 50_000])
         return len(train.labels), len(test.labels), len(train.classes)
     reader = READERS[dataset.name]

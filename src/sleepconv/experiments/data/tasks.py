@@ -18,13 +18,12 @@ import numpy as np
 from sleepconv.experiments.data.cifar import cifar10, cifar10_16x16, cifar100
 from sleepconv.experiments.data.description import Dataset
 from sleepconv.experiments.data.digits import FIELD, SIZE, digits, on_visual_field
-from sleepconv.experiments.data.encoded import EncodedImages, EncodedSource
+from sleepconv.experiments.data.encoded import EncodedSource
 from sleepconv.experiments.data.fashion_mnist import fashion_mnist, fashion_mnist_folder
-from sleepconv.experiments.data.imagenet import IMAGENET_1K, imagenet_folders
+from sleepconv.experiments.data.imagenet import imagenet_folders
 from sleepconv.experiments.data.images import Images, split_rows
 from sleepconv.experiments.data.encoded import Decoders, OnCorrupt, check_on_corrupt
 from sleepconv.experiments.data.description import StrPath, cache_directory, data_directory
-from sleepconv.experiments.data.shards import imagenet_shards
 from sleepconv.experiments.data.images import Source, TensorSource
 from sleepconv.experiments.data.images import IMAGENET, Statistics, measured_once
 from sleepconv.experiments.data.tiny_imagenet import tiny_imagenet
@@ -104,14 +103,6 @@ class Options:
         if not self.tuning:
             return 0
         return HELD_OUT[name] if self.complete else min(HELD_OUT[name], max(1, available // 10))
-
-
-def imagenet_files(data_dir: Path, *, train: bool, complete: bool = True) -> EncodedImages:
-    """ImageNet's class folders in ``DATA_DIR/imagenet``, else the shards in ``DATA_DIR/imagenet-shards``."""
-    shards = data_dir / "imagenet-shards"
-    if shards.is_dir() and not (data_dir / IMAGENET_1K.folder).is_dir():
-        return imagenet_shards(shards, train=train, complete=complete, index_dir=cache_directory(data_dir))
-    return imagenet_folders(data_dir, train=train, complete=complete)
 
 
 def load_task(
@@ -204,12 +195,12 @@ def _imagenet(dataset: Dataset, options: Options) -> Task:
             stacklevel=3,
         )
     decoders = Decoders(on_corrupt=options.on_corrupt)
-    train = imagenet_files(options.data_dir, train=True, complete=options.complete)
+    train = imagenet_folders(options.data_dir, train=True, complete=options.complete)
     held_out = options.held_out(dataset.name, len(train.labels))
     kept, held = (rows.numpy() for rows in split_rows(len(train.labels), held_out, options.split_seed))
     test, rows = train, held
     if not options.tuning:
-        test = imagenet_files(options.data_dir, train=False, complete=options.complete)
+        test = imagenet_folders(options.data_dir, train=False, complete=options.complete)
         rows = np.arange(len(test.labels))
     return Task(
         dataset.name,
