@@ -2,13 +2,15 @@
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import isinf
 from pathlib import Path
 from typing import Any
 
 
-def write_atomically(target: Path, text: str) -> None:
-    """Write a text file so that readers see the old or the new content, never a part; create its folder if needed.
+def write_atomically(target: Path, content: str | bytes) -> None:
+    """Write a file so that readers see the old or the new content, never a part; create its folder if needed.
 
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "new" / "note.txt"
@@ -19,8 +21,8 @@ def write_atomically(target: Path, text: str) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     draft = target.with_name(f".{target.name}.{os.getpid()}.draft")
     try:
-        with open(draft, "w", encoding="utf-8") as file:
-            file.write(text)
+        with open(draft, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())  # otherwise a power cut can leave an empty file
         os.replace(draft, target)
@@ -29,6 +31,40 @@ def write_atomically(target: Path, text: str) -> None:
         raise
     finally:
         draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_folder(target: Path, *, keep_existing: bool = False) -> Iterator[Path]:
+    """Yield a draft folder that becomes ``target`` when the block succeeds and is removed when it fails.
+
+    An existing ``target`` is replaced. With ``keep_existing`` it stays instead, for processes that make the same folder
+    at the same time: the first to finish may already be reading it.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp()) / "new" / "notes"
+    >>> with atomic_folder(folder) as draft:
+    ...     _ = (draft / "note.txt").write_text("γ", encoding="utf-8")
+    >>> [path.name for path in folder.parent.iterdir()], [path.name for path in folder.iterdir()]
+    (['notes'], ['note.txt'])
+    """
+    import shutil  # these two are slow to import, and most commands write no folder
+    import tempfile
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        draft = work / "new"
+        draft.mkdir()
+        yield draft
+        if not keep_existing and target.exists():
+            target.rename(work / "old")
+        try:
+            draft.rename(target)
+        except OSError:
+            if not (keep_existing and target.is_dir()):
+                raise
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
 
 
 def read_if_there(file: Path) -> bytes | None:

@@ -19,58 +19,48 @@ def add_data(verbs: Verbs) -> None:
     named.add_argument("name", metavar="NAME", help="the dataset")
     where = argparse.ArgumentParser(add_help=False)
     where.add_argument(
-        "--data-dir", metavar="DIR", help="where data lie (default: $SLEEPCONV_DATA or ~/.cache/sleepconv)"
+        "--data-dir", metavar="DIR", help="the folder of the datasets (default: $SLEEPCONV_DATA or ~/.cache/sleepconv)"
     )
     get = actions.add_parser("get", parents=[named, where], help="download, verify and unpack")
-    get.add_argument("--mirror", metavar="URL", help="take the files from here; the checksums stay")
-    get.set_defaults(run=_data_get)
-    check = actions.add_parser("check", parents=[named, where], help="verify; say what is missing")
-    check.add_argument("--json", action="store_true", help="the result for a script")
-    check.set_defaults(run=_data_check)
+    get.add_argument("--mirror", metavar="URL", help="download from here; the official checksums still apply")
+    get.set_defaults(run=_get)
+    check = actions.add_parser("check", parents=[named, where], help="verify the files and say what is missing")
+    check.add_argument("--json", action="store_true", help="print the result as JSON")
+    check.set_defaults(run=_check)
     show = actions.add_parser("show", parents=[named, where], help="write a contact sheet")
     show.add_argument("--out", metavar="FILE", help="the picture to write (default: NAME.png)")
     show.add_argument("--padding", type=int, default=0, metavar="N", help="translate by up to N pixels")
-    show.set_defaults(run=_data_show)
-    shard = actions.add_parser("shard", parents=[where], help="write ImageNet as WebDataset tar shards")
-    shard.add_argument("folder", metavar="DIR", help="the folder to make")
-    shard.set_defaults(run=_data_shard)
+    show.set_defaults(run=_show)
     bench = actions.add_parser("bench", parents=[where], help="measure how fast batches are made")
-    bench.add_argument("--json", action="store_true", help="the numbers for a script")
-    bench.set_defaults(run=_data_bench)
+    bench.add_argument("--json", action="store_true", help="print the numbers as JSON")
+    bench.set_defaults(run=_bench)
 
 
-def _data_get(options: argparse.Namespace) -> int:
-    from sleepconv.experiments.data.acquisition import get
-    from sleepconv.experiments.data.tasks import find_dataset
+def _get(options: argparse.Namespace) -> int:
+    from sleepconv.experiments.data import find_dataset
+    from sleepconv.experiments.data.download import get
 
     print(get(find_dataset(options.name), options.data_dir, mirror=options.mirror))
     return 0
 
 
-def _data_check(options: argparse.Namespace) -> int:
+def _check(options: argparse.Namespace) -> int:
+    from sleepconv.experiments.data import find_dataset
     from sleepconv.experiments.data.inspection import check
-    from sleepconv.experiments.data.tasks import find_dataset
 
     report = check(find_dataset(options.name), options.data_dir)
     print(json.dumps(report.as_dict()) if options.json else "\n".join(report.lines))
     return 0 if report.usable else 1
 
 
-def _data_show(options: argparse.Namespace) -> int:
+def _show(options: argparse.Namespace) -> int:
     from sleepconv.experiments.data.inspection import show
 
     print(show(options.name, options.out, data_dir=options.data_dir, padding=options.padding))
     return 0
 
 
-def _data_shard(options: argparse.Namespace) -> int:
-    from sleepconv.experiments.data.shards import write_imagenet_shards
-
-    print(write_imagenet_shards(options.folder, options.data_dir))
-    return 0
-
-
-def _data_bench(options: argparse.Namespace) -> int:
+def _bench(options: argparse.Namespace) -> int:
     from sleepconv.experiments.data import loading_speed
 
     result = loading_speed.run(options.data_dir)

@@ -49,12 +49,12 @@ def test_seed_epoch_and_step_each_change_the_translations():
     assert len({tuple(kind) for kind in kinds}) == 5
 
 
-def test_a_resumed_epoch_goes_on_where_it_stopped():
+def test_a_resumed_epoch_continues_where_it_stopped():
     batches = Batches(source(100), batch_size=16)
-    whole = [inputs for inputs, _ in batches.epoch(2)]
+    complete = [inputs for inputs, _ in batches.epoch(2)]
     rest = [inputs for inputs, _ in batches.epoch(2, start=3)]
-    assert len(rest) == len(whole) - 3
-    assert all(torch.equal(a, b) for a, b in zip(whole[3:], rest, strict=True))
+    assert len(rest) == len(complete) - 3
+    assert all(torch.equal(a, b) for a, b in zip(complete[3:], rest, strict=True))
 
 
 @pytest.mark.parametrize("world_size", [2, 3])
@@ -95,7 +95,7 @@ def test_512_images_with_16_repetitions_are_32_originals_at_different_places():
 
 @pytest.mark.parametrize(("batch_size", "repetitions"), [(512, 3), (8, 16), (0, 1), (8, 0)])
 def test_repetitions_that_do_not_divide_the_batch_are_refused(batch_size, repetitions):
-    with pytest.raises(ValueError, match="does not divide"):
+    with pytest.raises(ValueError, match=r"must be positive and divisible by `repetitions`"):
         Batches(source(10), batch_size=batch_size, repetitions=repetitions)
 
 
@@ -116,20 +116,20 @@ def test_dropping_the_only_batch_is_refused():
 
 
 def test_a_rank_outside_the_world_is_refused():
-    with pytest.raises(ValueError, match="rank is from 0"):
+    with pytest.raises(ValueError, match="`rank` must be from 0"):
         Batches(source(5), batch_size=2, rank=2, world_size=2)
 
 
 def test_a_step_or_start_outside_the_epoch_is_refused():
     batches = Batches(source(5), batch_size=2)
-    with pytest.raises(IndexError, match="steps 0 to 2, not 3"):
+    with pytest.raises(IndexError, match="`step` must be from 0 to 2, got 3"):
         batches.batch(0, 3)
-    with pytest.raises(ValueError, match="start is a step"):
+    with pytest.raises(ValueError, match="`start` must be a step"):
         batches.epoch(0, start=4)
 
 
 def test_a_negative_seed_is_refused():
-    with pytest.raises(ValueError, match="seed is a whole number"):
+    with pytest.raises(ValueError, match="`seed` must be an integer"):
         Batches(source(5), batch_size=2, seed=-1).batch(0, 0)
 
 

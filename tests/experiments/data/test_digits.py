@@ -41,7 +41,7 @@ def test_every_place_where_a_digit_fits_is_used_by_default():
 
 @pytest.mark.parametrize("columns", [[17], [-1], []])
 def test_places_where_a_digit_does_not_fit_are_refused(columns):
-    with pytest.raises(ValueError, match="columns are upper left corners of 8×8 digits on a 12×24 field"):
+    with pytest.raises(ValueError, match="`columns` must be upper left corners of 8×8 digits on a 12×24 field"):
         on_visual_field(columns=columns)
 
 

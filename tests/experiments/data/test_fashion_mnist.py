@@ -22,7 +22,7 @@ def test_unpacked_files_are_read_too(small_fashion, data_dir):
 
 
 def test_fewer_images_than_official_are_refused(small_fashion, data_dir):
-    with pytest.raises(ValueError, match="holds 50 train labels"):
+    with pytest.raises(ValueError, match="has 50 train labels"):
         fashion_mnist(data_dir)
 
 
@@ -34,9 +34,9 @@ def test_a_truncated_gzip_file_is_named(small_fashion, data_dir, keep):
         fashion_mnist(data_dir, complete=False)
 
 
-def test_a_file_that_is_no_idx_file_is_named(tmp_path):
+def test_a_file_that_is_not_an_idx_file_is_named(tmp_path):
     (tmp_path / "a").write_bytes(b"<html>not found</html>")
-    with pytest.raises(ValueError, match="is no idx file of bytes with 3 axes"):
+    with pytest.raises(ValueError, match="is not an idx file of bytes with 3 axes"):
         read_idx(tmp_path / "a", axes=3)
 
 

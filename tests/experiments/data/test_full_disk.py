@@ -44,7 +44,7 @@ def test_an_array_has_all_its_room_when_it_is_made(tmp_path):
     assert (tmp_path / "a.npy").stat().st_blocks * 512 >= 1 << 20
 
 
-def test_a_file_system_that_takes_room_only_by_writing_gets_the_whole_file(tmp_path, monkeypatch):
+def test_a_file_system_that_takes_room_only_by_writing_gets_the_entire_file(tmp_path, monkeypatch):
     monkeypatch.delattr("os.posix_fallocate", raising=False)
     array = mapped_array(tmp_path / "a.npy", np.uint8, (1 << 20,))
     assert not array.any()
@@ -53,6 +53,8 @@ def test_a_file_system_that_takes_room_only_by_writing_gets_the_whole_file(tmp_p
 
 def test_a_full_disk_leaves_no_cache_and_says_where_another_can_lie(small_tiny_imagenet, data_dir, limit_files):
     limit_files(100_000)
-    with pytest.raises(OSError, match=r"no room in .*computed: .*; free some, or name other folders .*SLEEPCONV_CACHE"):
+    with pytest.raises(
+        OSError, match=r"no space left in .*computed: .*; free some, or choose another folder .*SLEEPCONV_CACHE"
+    ):
         tiny_imagenet(data_dir, complete=False)
     assert list((data_dir / "computed").iterdir()) == []

@@ -14,7 +14,7 @@ from sleepconv.experiments.data import (
     ImageFolders,
     imagenet_folders,
 )
-from sleepconv.experiments.data.encoded import resized_crop
+from sleepconv.experiments.data.decoding import resized_crop
 from sleepconv.experiments.data.images import IMAGENET
 
 
@@ -123,7 +123,7 @@ def test_corrupt_images_are_skipped_as_told_named_and_counted(small_imagenet, da
     for name in ("n01_2.JPEG", "n01_4.JPEG"):
         (small_imagenet / "train" / "n01" / name).write_bytes(b"not an image")
     source = source_of(imagenet_folders(data_dir, complete=False), on_corrupt="skip")
-    with pytest.warns(UserWarning, match=r"corrupt images are left out by now, new: .*n01_[24]\.JPEG"):
+    with pytest.warns(UserWarning, match=r"corrupt images have been left out so far, new: .*n01_[24]\.JPEG"):
         labels = [label for _, part in Batches(source, batch_size=4).epoch(0) for label in part.tolist()]
     assert sorted(labels) == [0] * 4 + [1] * 6
     assert sorted(name[-10:] for name in source.decoders.corrupt) == ["n01_2.JPEG", "n01_4.JPEG"]
@@ -151,7 +151,7 @@ def test_an_empty_class_folder_is_named(small_imagenet, data_dir):
 
 def test_a_flat_val_folder_is_refused(tmp_path):
     (tmp_path / "ILSVRC2012_val_00000001.JPEG").write_bytes(b"")
-    with pytest.raises(ValueError, match="has no class folders but 1 loose images"):
+    with pytest.raises(ValueError, match="has no class folders but 1 images outside of any"):
         ImageFolders(tmp_path)
 
 

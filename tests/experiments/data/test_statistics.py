@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from sleepconv.experiments.data import Images, Statistics, measure
-from sleepconv.experiments.data.images import measured_once
+from sleepconv.experiments.data.tasks import measured_once
 
 
 def some_images(count: int = 60) -> Images:
@@ -44,9 +44,9 @@ def test_a_damaged_cache_is_computed_again(tmp_path, content):
     assert measured_once(some_images(), cache, "same") == measure(some_images())
 
 
-def test_an_unwritable_cache_is_said_and_the_statistics_are_right(tmp_path):
+def test_an_unwritable_cache_is_warned_of_and_the_statistics_are_right(tmp_path):
     (tmp_path / "computed").write_text("a file where the folder should be")
-    with pytest.warns(UserWarning, match="cannot write in"):
+    with pytest.warns(UserWarning, match="cannot write to"):
         found = measured_once(some_images(), tmp_path / "computed" / "statistics.json", "x")
     assert found == measure(some_images())
 

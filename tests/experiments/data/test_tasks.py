@@ -67,7 +67,7 @@ def test_digits_move_by_up_to_the_padding_and_are_tested_in_the_middle():
 
 
 def test_too_much_padding_for_tiny_imagenet_is_refused_before_anything_is_read(data_dir):
-    with pytest.raises(ValueError, match="padding is from 0 to 8"):
+    with pytest.raises(ValueError, match="`padding` must be from 0 to 8"):
         load_task("tiny-imagenet", data_dir=data_dir, padding=9)
 
 
@@ -111,7 +111,7 @@ def test_another_word_for_skipping_is_refused_whatever_the_dataset(name, data_di
 
 
 def test_a_negative_padding_is_refused_whatever_the_dataset():
-    with pytest.raises(ValueError, match="padding is 0 or more pixels, not -1"):
+    with pytest.raises(ValueError, match="`padding` must be at least 0, got -1"):
         load_task("digits", padding=-1)
 
 

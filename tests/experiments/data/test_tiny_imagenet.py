@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 
 from sleepconv.experiments.data import CorruptImageError, tiny_imagenet
-from sleepconv.experiments.data.description import replaced_when_done
+from sleepconv.files import atomic_folder
 
 
 def test_training_images_are_decoded_with_the_label_of_their_folder(small_tiny_imagenet, data_dir):
@@ -57,13 +57,13 @@ def test_missing_annotations_are_an_error_not_a_one_class_test_set(small_tiny_im
 @pytest.mark.parametrize("line", ["val_0.JPEG\tn99\t0", "val_0.JPEG", "../../secret\tn01\t0"])
 def test_an_annotation_of_no_known_class_or_file_is_named(small_tiny_imagenet, data_dir, line):
     (small_tiny_imagenet / "val" / "val_annotations.txt").write_text(line + "\n")
-    with pytest.raises(ValueError, match=r"line 1 of .* names no file and known class"):
+    with pytest.raises(ValueError, match=r"line 1 of .* does not give a file and a known class"):
         tiny_imagenet(data_dir, train=False, complete=False)
 
 
 def test_a_missing_class_folder_is_named(small_tiny_imagenet, data_dir):
     (small_tiny_imagenet / "train" / "n02").rename(small_tiny_imagenet / "elsewhere")
-    with pytest.raises(FileNotFoundError, match=r"n02.* has no images, but wnids\.txt names the class n02"):
+    with pytest.raises(FileNotFoundError, match=r"n02.* has no images, but wnids\.txt lists the class n02"):
         tiny_imagenet(data_dir, complete=False)
 
 
@@ -99,7 +99,7 @@ def test_corrupt_images_are_skipped_as_told_and_counted_each_time(small_tiny_ima
 
 def test_an_unwritable_cache_says_what_to_do(small_tiny_imagenet, data_dir):
     (data_dir / "computed").write_text("a file where the cache should be")
-    with pytest.raises(OSError, match=r"cannot write in .*computed.*SLEEPCONV_CACHE"):
+    with pytest.raises(OSError, match=r"cannot write to .*computed.*SLEEPCONV_CACHE"):
         tiny_imagenet(data_dir, complete=False)
 
 
@@ -119,7 +119,7 @@ def test_processes_that_decode_at_the_same_time_read_the_same_cache(small_tiny_i
 
 
 def test_a_folder_that_another_process_has_made_meanwhile_stays(tmp_path):
-    with replaced_when_done(tmp_path / "cache", keep=True) as mine:
+    with atomic_folder(tmp_path / "cache", keep_existing=True) as mine:
         (mine / "mine").touch()
         (tmp_path / "cache").mkdir()
         (tmp_path / "cache" / "theirs").touch()

@@ -1,3 +1,6 @@
+import sys
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -6,6 +9,7 @@ from hypothesis import strategies as st
 
 from sleepconv.experiments.data import Statistics, Translate, translate
 from sleepconv.experiments.data.images import IMAGENET
+from sleepconv.experiments.data.translations import Buffers
 
 STATISTICS = Statistics((100.0, 110.0, 120.0), (50.0, 60.0, 70.0))
 
@@ -45,7 +49,7 @@ def test_equals_laying_each_image_pixel_by_pixel(size, corners):
     pixels = random_pixels(len(corners), size=6)
     lows = [min(c[axis] for c in corners) for axis in (0, 1)]
     if any(low >= extent for low, extent in zip(lows, size, strict=True)):
-        with pytest.raises(ValueError, match="never meets"):
+        with pytest.raises(ValueError, match="never overlaps"):
             translate(pixels, torch.tensor(corners), size=size, statistics=STATISTICS)
         return
     out = translate(pixels, torch.tensor(corners), size=size, statistics=STATISTICS)
@@ -97,13 +101,13 @@ def test_tiny_imagenet_crops_stay_within_the_centre_and_reach_its_edges():
 
 @pytest.mark.parametrize("padding", [-1, 9])
 def test_tiny_imagenet_padding_over_8_is_refused(padding):
-    with pytest.raises(ValueError, match="padding is from 0 to 8 for crops of 48×48 out of 64×64"):
+    with pytest.raises(ValueError, match="`padding` must be from 0 to 8 for crops of 48×48 out of 64×64"):
         Translate.within((64, 64), size=(48, 48), padding=padding, statistics=IMAGENET)
 
 
 @pytest.mark.parametrize("padding", [-1, 33])
 def test_padding_beyond_the_image_is_refused(padding):
-    with pytest.raises(ValueError, match="padding is from 0"):
+    with pytest.raises(ValueError, match="`padding` must be from 0"):
         Translate.after_padding(padding, size=(32, 32), statistics=STATISTICS)
 
 
@@ -135,5 +139,47 @@ def test_translations_of_no_image_are_no_images():
 
 
 def test_nowhere_to_go_is_refused():
-    with pytest.raises(ValueError, match="needs rows, columns and a canvas"):
+    with pytest.raises(ValueError, match="`rows` and `columns` must not be empty"):
         Translate([], [0], size=(4, 4), statistics=STATISTICS)
+
+
+# What a user may keep of an array that was taken.
+KEPT: dict[str, Callable[[np.ndarray], object]] = {
+    "the array": lambda array: array,
+    "a view": lambda array: array[1:],
+    "a view of a view": lambda array: array[1:].reshape(-1)[:3],
+    "a tensor": torch.from_numpy,
+    "a view of a tensor": lambda array: torch.from_numpy(array)[1:].view(-1),
+    "an array on a tensor": lambda array: torch.from_numpy(array)[1:].numpy(),
+}
+
+
+@pytest.mark.parametrize("fewer", [0, 1], ids=["counts of before Python 3.14", "counts from 3.14 on"])
+@pytest.mark.parametrize("keep", KEPT.values(), ids=KEPT)
+def test_memory_in_use_is_not_given_out_however_python_counts_references(keep, fewer, monkeypatch):
+    counted = sys.getrefcount
+    monkeypatch.setattr(sys, "getrefcount", lambda value: counted(value) - 1 - fewer)  # the lambda's is one more
+    buffers = Buffers()
+    kept = keep(buffers.take((4, 10)))
+    for _ in range(7):
+        assert not np.shares_memory(buffers.take((4, 10)), np.asarray(kept))
+
+
+@pytest.mark.parametrize("keep", KEPT.values(), ids=KEPT)
+def test_memory_that_nobody_uses_is_given_out_again(keep):
+    buffers = Buffers()
+    array = buffers.take((4, 10))
+    address = array.ctypes.data
+    kept = keep(array)
+    del array, kept
+    assert buffers.take((3, 10)).ctypes.data == address
+
+
+def test_memory_that_is_too_small_is_not_given_out():
+    buffers = Buffers()
+    buffers.take((2, 10))
+    buffers.take((3, 10))[:] = 1
+
+
+def test_a_process_without_images_in_a_batch_takes_an_empty_array():
+    assert Buffers().take((0, 3, 4, 4)).shape == (0, 3, 4, 4)

@@ -8,10 +8,11 @@ from string import Template
 
 from sleepconv.brain.activations import comparable_layers
 from sleepconv.experiments.brain.candidates import preparation_for
-from sleepconv.experiments.data.description import StrPath, replaced_when_done
+from sleepconv.experiments.data.description import StrPath
 from sleepconv.experiments.runs import RunFolder
 from sleepconv.experiments.runs.folder import RECIPE, WEIGHTS
 from sleepconv.experiments.training.checkpoints import read_tensors
+from sleepconv.files import atomic_folder
 
 INIT = Template("""\
 from brainscore_vision import model_registry
@@ -95,7 +96,7 @@ def write_plugin(path: StrPath, out: StrPath) -> Path:
     target = Path(out) / identifier
     if target.exists() and not (target / "run" / RECIPE).is_file():
         raise ValueError(f"{target} is there and is no submission of this command; move it away")
-    with replaced_when_done(target) as new:
+    with atomic_folder(target) as new:
         for name, template in [("__init__.py", INIT), ("model.py", MODEL), ("test.py", TEST)]:
             (new / name).write_text(template.substitute(words))
         (new / "requirements.txt").write_text(f"sleepconv[brain]=={version('sleepconv')}\n")

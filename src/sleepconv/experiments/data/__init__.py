@@ -1,19 +1,14 @@
-"""The paper's four datasets, two small ones, their translations and loaders."""
+"""Datasets: the paper's four and two small ones, their translations, and batches of them."""
 
 from sleepconv.experiments.data.batches import Batches
-from sleepconv.experiments.data.tasks import DATASETS, find_dataset
 from sleepconv.experiments.data.cifar import cifar10, cifar10_16x16, cifar100
-from sleepconv.experiments.data.digits import digits, on_visual_field
-from sleepconv.experiments.data.encoded import EncodedSource
-from sleepconv.experiments.data.fashion_mnist import fashion_mnist
-from sleepconv.experiments.data.imagenet import ImageFolders, imagenet_folders
-from sleepconv.experiments.data.images import Images
-from sleepconv.experiments.data.encoded import CorruptImageError, Decoders
+from sleepconv.experiments.data.decoding import CorruptImageError, Decoders
 from sleepconv.experiments.data.description import data_directory
-from sleepconv.experiments.data.shards import Shards, write_shards
-from sleepconv.experiments.data.images import Source, TensorSource
-from sleepconv.experiments.data.images import IMAGENET, Statistics, measure
-from sleepconv.experiments.data.tasks import Task, load_task
+from sleepconv.experiments.data.digits import digits, on_visual_field
+from sleepconv.experiments.data.fashion_mnist import fashion_mnist
+from sleepconv.experiments.data.imagenet import EncodedSource, ImageFolders, imagenet_folders
+from sleepconv.experiments.data.images import IMAGENET, Images, Source, Statistics, TensorSource, measure
+from sleepconv.experiments.data.tasks import DATASETS, Task, find_dataset, load_task
 from sleepconv.experiments.data.tiny_imagenet import tiny_imagenet
 from sleepconv.experiments.data.translations import Translate, translate
 
@@ -26,7 +21,6 @@ __all__ = [
     "EncodedSource",
     "ImageFolders",
     "Images",
-    "Shards",
     "Source",
     "Statistics",
     "Task",
@@ -45,5 +39,4 @@ __all__ = [
     "on_visual_field",
     "tiny_imagenet",
     "translate",
-    "write_shards",
 ]

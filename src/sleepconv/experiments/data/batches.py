@@ -1,4 +1,4 @@
-"""The loader: which images in which batch, on which process, prepared ahead of time."""
+"""`Batches`, the loader: which images are in which batch, on which process; prepared ahead of time."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -7,27 +7,26 @@ from functools import partial
 
 import numpy as np
 
-from sleepconv.experiments.data.images import random_stream
-from sleepconv.experiments.data.images import CHANCES, Batch, Source
+from sleepconv.experiments.data.images import CHANCES, Batch, Source, random_stream
 
 
 class Batches:
-    """Batches of a source, each a function of (seed, epoch, step) alone.
+    """Batches of a source, each a function of (seed, epoch, step) only.
 
     Several processes share every batch without overlap: together they see what one process with the same
-    ``batch_size`` would see, image for image and crop for crop. An epoch takes each image once as an
-    original; with ``repetitions`` a batch holds that many differently translated copies of fewer originals.
+    ``batch_size`` would see, image for image and crop for crop. An epoch takes each image once; with
+    ``repetitions``, a batch has that many differently translated copies of each of fewer originals.
 
     Args:
-        source: where the images come from.
-        batch_size: images in a batch, over all processes and with repetitions counted.
-        seed: decides order and translations.
-        repetitions: copies of each original within a batch; divides ``batch_size``.
-        shuffle: a new order each epoch, or always the source's own.
-        drop_last: leave out the last batch of an epoch if it is not full.
+        source: the images.
+        batch_size: images in a batch, over all processes and including repetitions.
+        seed: the seed of order and translations.
+        repetitions: copies of each original in a batch; must divide ``batch_size``.
+        shuffle: whether each epoch has a new order, or always that of the source.
+        drop_last: whether to leave out the last batch of an epoch if it is not full.
         rank: the number of this process.
-        world_size: how many processes there are.
-        prefetch: batches prepared ahead in a background thread; 0 for none.
+        world_size: the number of processes.
+        prefetch: batches to prepare ahead in a background thread; 0 for none.
 
     >>> from sleepconv.experiments.data.digits import digits, on_visual_field
     >>> from sleepconv.experiments.data.images import TensorSource
@@ -53,11 +52,11 @@ class Batches:
     ) -> None:
         if batch_size < 1 or repetitions < 1 or batch_size % repetitions:
             raise ValueError(
-                f"repetitions={repetitions} does not divide batch_size={batch_size}; "
-                "both are positive and the batch holds the same number of copies of each original"
+                f"`batch_size` ({batch_size}) must be positive and divisible by `repetitions` ({repetitions}), "
+                "so that a batch has the same number of copies of each original"
             )
         if not 0 <= rank < world_size:
-            raise ValueError(f"rank is from 0 to world_size - 1 = {world_size - 1}, not {rank}")
+            raise ValueError(f"`rank` must be from 0 to world_size - 1 ({world_size - 1}), got {rank}")
         self.source, self.batch_size, self.seed = source, batch_size, seed
         self.repetitions, self.shuffle, self.drop_last = repetitions, shuffle, drop_last
         self.rank, self.world_size, self.prefetch = rank, world_size, prefetch
@@ -67,26 +66,26 @@ class Batches:
         if not len(self):
             raise ValueError(
                 f"{len(source)} images do not fill a batch of {self.originals} originals and drop_last=True "
-                "leaves out the rest; take a smaller batch or drop_last=False"
+                "leaves out the rest; choose a smaller batch or drop_last=False"
             )
 
     def __len__(self) -> int:
-        """Steps in an epoch."""
+        """Return the number of steps in an epoch."""
         full, rest = divmod(len(self.source), self.originals)
         return full + bool(rest and not self.drop_last)
 
     def images_at(self, step: int) -> int:
-        """Images in this step's batch over all processes, copies counted; the last one may be smaller."""
+        """Return the number of images in the batch of a step, over all processes and including copies."""
         first = self._first(step)
         return min(self.originals, len(self.source) - first) * self.repetitions
 
     def positions(self, epoch: int, step: int) -> np.ndarray:
-        """The originals of this step's batch over all processes, as places in the source."""
+        """Return the originals in the batch of a step, over all processes, as positions in the source."""
         first = self._first(step)
         return self._order(epoch)[first : first + self.originals]
 
     def batch(self, epoch: int, step: int) -> Batch:
-        """This process's part of the batch of one step, made without running what came before."""
+        """Return this process's part of the batch of one step; no earlier batch has to be made for it."""
         originals = self.positions(epoch, step)
         random = random_stream("translations", seed=self.seed, epoch=epoch, step=step)
         chance = random.random((len(originals), self.repetitions, CHANCES))
@@ -95,9 +94,9 @@ class Batches:
         return self.source.batch(repeated, chance[mine].reshape(-1, CHANCES))
 
     def epoch(self, epoch: int, *, start: int = 0) -> Iterator[Batch]:
-        """The batches of an epoch in order, from step ``start`` on (to resume a run in the middle)."""
+        """Yield the batches of an epoch in order, starting at step ``start`` (to resume in the middle)."""
         if not 0 <= start <= len(self):
-            raise ValueError(f"start is a step from 0 to {len(self)}, not {start}")
+            raise ValueError(f"`start` must be a step from 0 to {len(self)}, got {start}")
         steps = range(start, len(self))
         if not self.prefetch:
             return (self.batch(epoch, step) for step in steps)
@@ -107,7 +106,7 @@ class Batches:
 
     def _first(self, step: int) -> int:
         if not 0 <= step < len(self):
-            raise IndexError(f"an epoch has steps 0 to {len(self) - 1}, not {step}")
+            raise IndexError(f"`step` must be from 0 to {len(self) - 1}, got {step}")
         return step * self.originals
 
     def _order(self, epoch: int) -> np.ndarray:
@@ -121,7 +120,7 @@ class Batches:
 
 
 def _ahead(worker: ThreadPoolExecutor, tasks: list[Callable[[], Batch]], count: int) -> Iterator[Batch]:
-    """Run tasks in the worker, up to ``count`` before their results are asked for; errors come in turn."""
+    """Run tasks in the worker, up to ``count`` ahead of the batch that is yielded; errors are raised in turn."""
     waiting = deque(worker.submit(task) for task in tasks[:count])
     try:
         for following in [*tasks[count:], *[None] * len(waiting)]:

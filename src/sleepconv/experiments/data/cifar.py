@@ -8,46 +8,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sleepconv.experiments.data.description import Dataset, Download, File, read_lines, require_file
+from sleepconv.experiments.data.description import (
+    Dataset,
+    Download,
+    File,
+    StrPath,
+    data_directory,
+    read_lines,
+    require_file,
+)
 from sleepconv.experiments.data.images import Images, check_labels
-from sleepconv.experiments.data.description import StrPath, data_directory
 
-PIXELS = 3 * 32 * 32
-CHUNK_RECORDS = 1000
-SITE = "https://www.cs.toronto.edu/~kriz/"
-
-CIFAR10 = Dataset(
-    name="cifar10",
-    title="CIFAR-10",
-    folder="cifar-10-batches-bin",
-    downloads=(
-        Download("cifar-10-binary.tar.gz", SITE + "cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530"),
-    ),
-    files=(
-        File("data_batch_1.bin", 30_730_000, "5dd7e06a14cb22eb9f671a540d1b7c25"),
-        File("data_batch_2.bin", 30_730_000, "5ea93a67294ea407fff1d09f752e9692"),
-        File("data_batch_3.bin", 30_730_000, "942cd6a4bcdd0dd3c604fbe906cb4421"),
-        File("data_batch_4.bin", 30_730_000, "ae636b3ba5c66a11e91e8cb52e771fcb"),
-        File("data_batch_5.bin", 30_730_000, "53f37980c15c3d472c316c40844f3f0d"),
-        File("test_batch.bin", 30_730_000, "803d5f7f4d78ea53de84dbe85f74fb6d"),
-        File("batches.meta.txt"),
-    ),
-)
-CIFAR10_16X16 = replace(CIFAR10, name="cifar10-16x16", title="CIFAR-10 at 16×16")
-CIFAR100 = Dataset(
-    name="cifar100",
-    title="CIFAR-100",
-    folder="cifar-100-binary",
-    downloads=(
-        Download("cifar-100-binary.tar.gz", SITE + "cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8"),
-    ),
-    files=(
-        File("train.bin", 153_700_000, "6172c7755cfe09b2fe270c85cebc1b15"),
-        File("test.bin", 30_740_000, "4499cfba6c016c1be1438163640a0898"),
-        File("fine_label_names.txt"),
-        File("coarse_label_names.txt"),
-    ),
-)
+_PIXELS = 3 * 32 * 32
+_CHUNK_RECORDS = 1000
+_SITE = "https://www.cs.toronto.edu/~kriz/"
 
 
 def cifar10(data_dir: StrPath | None = None, *, train: bool = True, complete: bool = True) -> Images:
@@ -64,14 +38,14 @@ def cifar10(data_dir: StrPath | None = None, *, train: bool = True, complete: bo
 
 
 def cifar10_16x16(data_dir: StrPath | None = None, *, train: bool = True, complete: bool = True) -> Images:
-    """Read CIFAR-10 at half its size: every pixel is the mean of 2×2, rounded. For experiments in miniature.
+    """Read CIFAR-10 at half its size, for small experiments: each pixel is the rounded mean of 2×2 pixels.
 
     >>> cifar10_16x16("no/such/folder", train=False)  # doctest: +IGNORE_EXCEPTION_DETAIL
     Traceback (most recent call last):
     FileNotFoundError: there is no such file; run `sleepconv data get cifar10`
     """
     images = cifar10(data_dir, train=train, complete=complete)
-    small = torch.cat([_halved(part) for part in images.pixels.split(CHUNK_RECORDS)])
+    small = torch.cat([_halved(part) for part in images.pixels.split(_CHUNK_RECORDS)])
     return replace(images, pixels=small)
 
 
@@ -86,6 +60,48 @@ def cifar100(data_dir: StrPath | None = None, *, train: bool = True, complete: b
     return _read(CIFAR100, data_dir, names, label_bytes=2, class_file="fine_label_names.txt", complete=complete)
 
 
+CIFAR10 = Dataset(
+    name="cifar10",
+    title="CIFAR-10",
+    read=cifar10,
+    train_images=50_000,
+    test_images=10_000,
+    held_out=5_000,
+    folder="cifar-10-batches-bin",
+    downloads=(
+        Download("cifar-10-binary.tar.gz", _SITE + "cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530"),
+    ),
+    files=(
+        File("data_batch_1.bin", 30_730_000, "5dd7e06a14cb22eb9f671a540d1b7c25"),
+        File("data_batch_2.bin", 30_730_000, "5ea93a67294ea407fff1d09f752e9692"),
+        File("data_batch_3.bin", 30_730_000, "942cd6a4bcdd0dd3c604fbe906cb4421"),
+        File("data_batch_4.bin", 30_730_000, "ae636b3ba5c66a11e91e8cb52e771fcb"),
+        File("data_batch_5.bin", 30_730_000, "53f37980c15c3d472c316c40844f3f0d"),
+        File("test_batch.bin", 30_730_000, "803d5f7f4d78ea53de84dbe85f74fb6d"),
+        File("batches.meta.txt"),
+    ),
+)
+CIFAR10_16X16 = replace(CIFAR10, name="cifar10-16x16", title="CIFAR-10 at 16×16", read=cifar10_16x16)
+CIFAR100 = Dataset(
+    name="cifar100",
+    title="CIFAR-100",
+    read=cifar100,
+    train_images=50_000,
+    test_images=10_000,
+    held_out=5_000,
+    folder="cifar-100-binary",
+    downloads=(
+        Download("cifar-100-binary.tar.gz", _SITE + "cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8"),
+    ),
+    files=(
+        File("train.bin", 153_700_000, "6172c7755cfe09b2fe270c85cebc1b15"),
+        File("test.bin", 30_740_000, "4499cfba6c016c1be1438163640a0898"),
+        File("fine_label_names.txt"),
+        File("coarse_label_names.txt"),
+    ),
+)
+
+
 def _read(
     dataset: Dataset,
     data_dir: StrPath | None,
@@ -98,7 +114,7 @@ def _read(
     folder = data_directory(data_dir) / dataset.folder
     classes = _class_names(require_file(folder / class_file, dataset.name), dataset)
     paths = [require_file(folder / name, dataset.name) for name in names]
-    record = label_bytes + PIXELS
+    record = label_bytes + _PIXELS
     counts = [_records(path, dataset, record, complete) for path in paths]
     pixels = torch.empty((sum(counts), 3, 32, 32), dtype=torch.uint8)
     labels = torch.empty(sum(counts), dtype=torch.int64)
@@ -116,14 +132,14 @@ def _halved(pixels: Tensor) -> Tensor:
 
 
 def _fill(path: Path, record: int, pixels: Tensor, labels: Tensor) -> None:
-    """Read records (label bytes, three planes of pixels) chunk by chunk, so that memory holds them once."""
-    flat = pixels.view(len(pixels), PIXELS).numpy()
+    """Read records (label bytes, then three planes of pixels) in chunks, so that memory holds the images only once."""
+    flat = pixels.view(len(pixels), _PIXELS).numpy()
     with path.open("rb") as file:
-        for first in range(0, len(pixels), CHUNK_RECORDS):
-            count = min(CHUNK_RECORDS, len(pixels) - first)
+        for first in range(0, len(pixels), _CHUNK_RECORDS):
+            count = min(_CHUNK_RECORDS, len(pixels) - first)
             chunk = np.fromfile(file, np.uint8, count * record).reshape(count, record)
-            flat[first : first + count] = chunk[:, -PIXELS:]
-            labels[first : first + count] = torch.from_numpy(chunk[:, record - PIXELS - 1].astype(np.int64))
+            flat[first : first + count] = chunk[:, -_PIXELS:]
+            labels[first : first + count] = torch.from_numpy(chunk[:, record - _PIXELS - 1].astype(np.int64))
 
 
 def _records(path: Path, dataset: Dataset, record: int, complete: bool) -> int:
@@ -133,7 +149,7 @@ def _records(path: Path, dataset: Dataset, record: int, complete: bool) -> int:
     if wrong:
         raise ValueError(
             f"{path} has {size:,} bytes, but the official {dataset.title} file has {official:,} "
-            f"({record:,} per image); it is truncated or of another version: remove it and "
+            f"({record:,} per image); it is truncated or another version: remove it and "
             f"run `sleepconv data get {dataset.name}`"
         )
     return size // record

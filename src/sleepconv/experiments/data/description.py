@@ -1,25 +1,85 @@
-"""What is known of a dataset before it is read: its files, their sizes, their official checksums."""
+"""`Dataset`: where the files of a dataset come from, where they belong and which function reads them."""
 
-import contextlib
 import errno
-import os
-import shutil
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
 import hashlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-
+from typing import Any
 
 StrPath = str | os.PathLike[str]
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-ELSEWHERE = "name other folders with --data-dir or SLEEPCONV_DATA (data) and SLEEPCONV_CACHE (what is computed from it)"
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_CHOOSE = "choose another folder with --data-dir or SLEEPCONV_DATA (SLEEPCONV_CACHE for what is computed from the data)"
+
+
+@dataclass(frozen=True)
+class Download:
+    """A file to download, with the MD5 that its publisher states."""
+
+    filename: str
+    url: str
+    md5: str
+
+
+@dataclass(frozen=True)
+class File:
+    """A file that the reader needs, with its official size in bytes and MD5 where they are known."""
+
+    name: str
+    size: int | None = None
+    md5: str | None = None
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A dataset: its name, its files and its reader. ``DATASETS`` in tasks.py lists them all.
+
+    Args:
+        name: the name on the command line and in `load_task`.
+        title: the name in messages.
+        folder: the folder in the data directory; "" for a dataset that comes with a package.
+        read: the reader. ``read(data_dir, train=True, complete=True)`` returns `Images` (or `ImageFolders`).
+        train_images: the official number of training images.
+        test_images: the official number of test images.
+        held_out: how many training images ``load_task(..., tuning=True)`` holds out for validation.
+        downloads: archives of ``folder``, or with ``unpack=False`` the files in it.
+        files: the files that must be in ``folder``, plain or gzipped.
+        unpack: whether ``downloads`` are archives.
+        system_folder: where a package of the operating system installs the files; used if ``folder`` is missing.
+        list_files: what `check` calls instead of ``read``, for a reader that takes long or writes to the disk; the
+            result needs only a length and ``classes``.
+        advice: how else to get the dataset.
+    """
+
+    name: str
+    title: str
+    folder: str
+    read: Callable[..., Any]
+    train_images: int
+    test_images: int
+    held_out: int
+    downloads: tuple[Download, ...] = ()
+    files: tuple[File, ...] = ()
+    unpack: bool = True
+    system_folder: Path | None = None
+    list_files: Callable[..., Any] | None = None
+    advice: str = ""
+
+    def directory(self, data_dir: Path) -> Path:
+        """Return the folder that holds the files, or would hold them."""
+        own = data_dir / self.folder
+        return self.system_folder if self.system_folder and self.system_folder.is_dir() and not own.is_dir() else own
+
+    def is_complete(self, folder: Path) -> bool:
+        """Return whether every file that the reader needs is in ``folder``, whatever its content."""
+        return folder.is_dir() and all(find_file(folder / file.name) for file in self.files)
 
 
 def data_directory(explicit: StrPath | None = None) -> Path:
-    """The folder of the datasets: ``explicit``, else ``$SLEEPCONV_DATA``, else ``~/.cache/sleepconv``.
+    """Return the folder of the datasets: ``explicit``, else ``$SLEEPCONV_DATA``, else ``~/.cache/sleepconv``.
 
     >>> data_directory("/datasets").as_posix()
     '/datasets'
@@ -32,7 +92,7 @@ def data_directory(explicit: StrPath | None = None) -> Path:
 
 
 def cache_directory(data_dir: Path) -> Path:
-    """The folder for what is computed from the data: ``$SLEEPCONV_CACHE``, else ``computed`` beside the data.
+    """Return the folder for what is computed from the data: ``$SLEEPCONV_CACHE``, else ``computed`` beside the data.
 
     >>> cache_directory(Path("/datasets")).as_posix()
     '/datasets/computed'
@@ -41,115 +101,33 @@ def cache_directory(data_dir: Path) -> Path:
     return Path(named).expanduser() if named else data_dir / "computed"
 
 
-@contextlib.contextmanager
-def replaced_when_done(target: Path, *, keep: bool = False) -> Iterator[Path]:
-    """Give a temporary folder beside ``target`` that takes its place on success and vanishes on failure.
+@contextmanager
+def writing_to(folder: Path) -> Iterator[None]:
+    """Create ``folder``; if it is not writable or its disk fills up in the block, raise an error that says what to do.
 
-    With ``keep`` a folder that is there by then stays: another process has made the same, and may be reading it.
+    Other errors in the block pass unchanged.
     """
-    with writable(target.parent):
-        work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    try:
-        new = work / "new"
-        with room_in(target.parent):
-            new.mkdir()
-            yield new
-        if keep:
-            _rename_unless_there(new, target)
-            return
-        if target.exists():
-            target.rename(work / "old")
-        new.rename(target)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-
-
-def _rename_unless_there(new: Path, target: Path) -> None:
-    try:
-        new.rename(target)
-    except OSError:
-        if not target.is_dir():
-            raise
-
-
-@contextlib.contextmanager
-def writable(folder: Path) -> Iterator[None]:
-    """Make the folder; where it cannot be written in, say what else can be chosen."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        yield
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
-        raise OSError(
-            f"cannot write in {folder}: {error.strerror or error}; make it writable, or {ELSEWHERE}"
-        ) from error
-
-
-@contextlib.contextmanager
-def room_in(folder: Path) -> Iterator[None]:
-    """Say of a full disk where it is full and what else can be chosen; other errors pass."""
+        raise OSError(f"cannot write to {folder}: {error.strerror or error}; make it writable, or {_CHOOSE}") from error
     try:
         yield
     except OSError as error:
-        if error.errno not in FULL:
+        if error.errno not in _DISK_FULL:
             raise
-        raise OSError(f"no room in {folder}: {error.strerror}; free some, or {ELSEWHERE}") from error
+        raise OSError(f"no space left in {folder}: {error.strerror}; free some, or {_CHOOSE}") from error
 
 
-# A checksum against accidents, which is what the publishers state.
-_md5 = partial(hashlib.md5, usedforsecurity=False)
-
-
-@dataclass(frozen=True)
-class Download:
-    """One file to fetch, with the checksum its publisher states."""
-
-    filename: str
-    url: str
-    md5: str
-
-
-@dataclass(frozen=True)
-class File:
-    """One file that the reader needs: its official size in bytes and MD5, where they are known."""
-
-    name: str
-    size: int | None = None
-    md5: str | None = None
-
-
-@dataclass(frozen=True)
-class Dataset:
-    """Where a dataset comes from and where it belongs: ``DATA_DIR/folder``.
-
-    ``downloads`` are archives that unpack to ``folder``, or, with ``unpack=False``, the files themselves.
-    """
-
-    name: str
-    title: str
-    folder: str
-    downloads: tuple[Download, ...] = ()
-    files: tuple[File, ...] = ()
-    unpack: bool = True
-    advice: str = ""
-
-
-def md5_of(content: bytes) -> str:
-    """The MD5 of some bytes.
-
-    >>> md5_of(b"")
-    'd41d8cd98f00b204e9800998ecf8427e'
-    """
-    return _md5(content).hexdigest()
-
-
-def md5_of_file(path: Path) -> str:
-    """The MD5 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, _md5).hexdigest()
+def find_file(path: Path) -> Path | None:
+    """Return ``path``, or its gzipped form if only that exists, or None."""
+    return next((found for found in (path, path.with_name(f"{path.name}.gz")) if found.is_file()), None)
 
 
 def require_file(path: Path, dataset: str) -> Path:
-    """Return ``path`` if it is a file; otherwise say what is missing and how to get it."""
+    """Return ``path`` if it is a file; otherwise raise an error that says how to get it."""
     if not path.is_file():
         raise FileNotFoundError(
             f"{path} is missing; run `sleepconv data get {dataset}`, "
@@ -159,8 +137,14 @@ def require_file(path: Path, dataset: str) -> Path:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a text file; one that is no text is named."""
+    """Return the lines of a UTF-8 text file."""
     try:
         return path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is damaged: it is no text ({error.reason}); restore it") from error
+        raise ValueError(f"{path} is damaged: not a text file ({error.reason}); restore it") from error
+
+
+def md5_of_file(path: Path) -> str:
+    """Return the MD5 of a file: what the publishers state, against accidents rather than attacks."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, partial(hashlib.md5, usedforsecurity=False)).hexdigest()

@@ -1,27 +1,8 @@
-"""What a loader draws from: anything that turns places in an epoch and chances into a batch."""
+"""Labelled images, their statistics, and the sources that `Batches` draws from."""
 
 import zlib
-
-import numpy as np
 from dataclasses import dataclass, field, replace
-
-import numpy as np
-import torch
-from jaxtyping import Int64, UInt8
-from torch import Tensor
-import json
-import warnings
-from dataclasses import asdict, dataclass
 from functools import lru_cache
-from pathlib import Path
-
-import numpy as np
-import torch
-from jaxtyping import Float32
-from torch import Tensor
-
-from sleepconv.experiments.data.description import writable
-from sleepconv.files import write_atomically
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -29,24 +10,13 @@ import torch
 from jaxtyping import Float, Float32, Int64, UInt8
 from torch import Tensor
 
-
-def random_stream(purpose: str, *, seed: int, epoch: int = 0, step: int = 0) -> np.random.Generator:
-    """The random numbers for one purpose at one moment of a run; the same arguments give the same numbers.
-
-    >>> random_stream("crops", seed=1, epoch=2, step=3).integers(100, size=3).tolist()
-    [93, 0, 82]
-    """
-    for name, value in (("seed", seed), ("epoch", epoch), ("step", step)):
-        if not 0 <= value < 2**63:
-            raise ValueError(f"{name} is a whole number from 0 to 2**63 - 1, not {value}")
-    # Fixed width: SeedSequence pads with zeros, so (1, 2) and (1, 2, 0) would give the same numbers.
-    key = np.array([zlib.crc32(purpose.encode()), seed, epoch, step], dtype=np.uint64)
-    return np.random.default_rng(np.random.SeedSequence(key.view(np.uint32).tolist()))
+Batch = tuple[Float32[Tensor, "batch channels height width"], Int64[Tensor, "batch"]]
+CHANCES = 3  # random numbers per image: row, column and flip
 
 
 @dataclass(frozen=True)
 class Images:
-    """Labelled images; ``rows`` says which of the stored ones belong, so that a split copies no pixel.
+    """Labelled images; ``rows`` selects some of those stored, so that a split copies no pixels.
 
     >>> images = Images(torch.zeros(10, 3, 4, 4, dtype=torch.uint8), torch.arange(10) % 2, ("cat", "dog"))
     >>> train, validation = images.split(held_out=3, seed=0)
@@ -60,9 +30,9 @@ class Images:
     rows: Int64[Tensor, "images"] = field(default=None)  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
-        """Refuse labels that name no class or do not match the images in number."""
+        """Check that there is one valid label for each image."""
         if len(self.labels) != len(self.pixels):
-            raise ValueError(f"{len(self.pixels)} images came with {len(self.labels)} labels; each image needs one")
+            raise ValueError(f"each image needs one label, got {len(self.pixels)} images and {len(self.labels)} labels")
         check_labels(self.labels, len(self.classes), "these images")
         if self.rows is None:
             object.__setattr__(self, "rows", torch.arange(len(self.labels)))
@@ -76,42 +46,19 @@ class Images:
         return self.pixels.shape[2], self.pixels.shape[3]
 
     def take(self, positions: Int64[Tensor, "taken"]) -> tuple[Tensor, Tensor]:
-        """Pixels and labels of some of the images, by their place among ``rows``."""
+        """Return the pixels and labels of the images at these positions in ``rows``."""
         rows = self.rows[positions]
         return self.pixels.index_select(0, rows), self.labels[rows]
 
     def to(self, device: torch.device | str) -> "Images":
-        """The same images on a device."""
+        """Return the same images on a device."""
         moved = {name: getattr(self, name).to(device) for name in ("pixels", "labels", "rows")}
         return replace(self, **moved)
 
     def split(self, held_out: int, seed: int = 0) -> tuple["Images", "Images"]:
-        """Split off ``held_out`` random images: (the rest, the held-out ones). The seed decides which."""
+        """Split into (the rest, ``held_out`` random images), chosen by ``seed``."""
         kept, held = split_rows(len(self), held_out, seed)
         return replace(self, rows=self.rows[kept]), replace(self, rows=self.rows[held])
-
-
-def split_rows(count: int, held_out: int, seed: int) -> tuple[Int64[Tensor, "kept"], Int64[Tensor, "held_out"]]:
-    """Choose ``held_out`` of ``count`` numbers by seed; both parts come sorted.
-
-    >>> split_rows(5, held_out=0, seed=0)[0]
-    tensor([0, 1, 2, 3, 4])
-    """
-    if not 0 <= held_out < count:
-        raise ValueError(f"cannot hold out {held_out} of {count} images; give a number from 0 to {count - 1}")
-    order = random_stream("split", seed=seed).permutation(count)
-    return torch.from_numpy(np.sort(order[held_out:])), torch.from_numpy(np.sort(order[:held_out]))
-
-
-def check_labels(labels: Int64[Tensor, "images"], classes: int, where: object) -> None:
-    """Refuse a label that names no class, with the first record that has one."""
-    wrong = ((labels < 0) | (labels >= classes)).nonzero()
-    if len(wrong):
-        first = int(wrong[0])
-        raise ValueError(
-            f"record {first} of {where} has label {int(labels[first])}, but the {classes} classes are "
-            f"numbered 0 to {classes - 1} ({len(wrong)} such records); it is damaged or another dataset"
-        )
 
 
 @dataclass(frozen=True)
@@ -127,12 +74,12 @@ class Statistics:
     std: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        """Refuse what cannot normalise."""
+        """Check that the statistics can normalise."""
         if len(self.mean) != len(self.std) or not all(s > 0 for s in self.std):
-            raise ValueError(f"each channel needs a mean and a deviation above 0, not {self.mean}, {self.std}")
+            raise ValueError(f"each channel needs a mean and a deviation above 0, got {self.mean} and {self.std}")
 
     def scale_and_shift(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """The factors a, b of the normalisation a·x + b, shaped for (batch, channels, height, width)."""
+        """Return a and b of the normalisation a·x + b, shaped to broadcast over (batch, channels, height, width)."""
         return _scale_and_shift(self, device)
 
 
@@ -148,13 +95,13 @@ IMAGENET = Statistics((0.485 * 255, 0.456 * 255, 0.406 * 255), (0.229 * 255, 0.2
 
 
 def measure(images: Images) -> Statistics:
-    """Exact mean and deviation of every channel, from the histogram of its pixel values.
+    """Compute the exact mean and deviation of each channel, from the histogram of its pixel values.
 
     >>> pixels = torch.tensor([0, 2], dtype=torch.uint8).reshape(2, 1, 1, 1)
     >>> measure(Images(pixels, torch.zeros(2, dtype=torch.int64), ("only",)))
     Statistics(mean=(1.0,), std=(1.0,))
     """
-    # NumPy, one thread: many short parallel regions stall for seconds when another program has the cores.
+    # NumPy in one thread: many short parallel regions stall for seconds when another program uses the cores.
     pixels = images.pixels.cpu().numpy()
     counts = np.zeros((pixels.shape[1], 256))
     for rows in images.rows.cpu().split(1024):
@@ -165,41 +112,13 @@ def measure(images: Images) -> Statistics:
     mean = shares @ values
     std = np.sqrt(np.maximum(shares @ values**2 - mean**2, 0))
     if not (std > 0).all():
-        raise ValueError(f"a channel of these {len(images)} images is constant, so it cannot be normalised")
+        raise ValueError(f"cannot normalise {len(images)} images: a channel is constant")
     return Statistics(tuple(mean.tolist()), tuple(std.tolist()))
-
-
-def measured_once(images: Images, cache: Path, fingerprint: str) -> Statistics:
-    """`measure`, remembered in the file ``cache`` as long as the ``fingerprint`` of the data is the same."""
-    known = _read(cache, fingerprint)
-    if known is not None:
-        return known
-    statistics = measure(images)
-    try:
-        with writable(cache.parent):
-            write_atomically(cache, json.dumps({"fingerprint": fingerprint, **asdict(statistics)}) + "\n")
-    except OSError as error:
-        warnings.warn(f"the statistics will be computed again next time: {error}", stacklevel=2)
-    return statistics
-
-
-def _read(cache: Path, fingerprint: str) -> Statistics | None:
-    try:
-        stored = json.loads(cache.read_text())
-        if stored["fingerprint"] != fingerprint:
-            return None
-        return Statistics(tuple(stored["mean"]), tuple(stored["std"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-Batch = tuple[Float32[Tensor, "batch channels height width"], Int64[Tensor, "batch"]]
-CHANCES = 3
 
 
 @runtime_checkable
 class Transform(Protocol):
-    """Pixels in, normalised images out; all randomness comes in as uniform numbers in [0, 1)."""
+    """A function from pixels to normalised images; its randomness is given as uniform numbers in [0, 1)."""
 
     statistics: Statistics
 
@@ -208,13 +127,13 @@ class Transform(Protocol):
         pixels: UInt8[Tensor, "batch channels height width"],
         chance: Float[Tensor, "batch chances"],
     ) -> Float32[Tensor, "batch channels canvas_height canvas_width"]:
-        """Turn a batch of pixels into network inputs."""
+        """Transform a batch of pixels into network inputs."""
         ...
 
 
 @runtime_checkable
 class Source(Protocol):
-    """Labelled images that a loader can draw in any order.
+    """Labelled images that `Batches` can draw in any order.
 
     >>> from sleepconv.experiments.data import digits, on_visual_field
     >>> source: Source = TensorSource(digits(), on_visual_field())
@@ -230,20 +149,20 @@ class Source(Protocol):
 
     @property
     def labels(self) -> Int64[Tensor, "images"]:
-        """The label of every image, in the source's own order."""
+        """The label of every image, in the order of the source."""
         ...
 
     def order(self, random: np.random.Generator) -> np.ndarray:
-        """A random order of all images for one epoch."""
+        """Return the images in random order, for one epoch."""
         ...
 
     def batch(self, positions: np.ndarray, chance: np.ndarray) -> Batch:
-        """The images at ``positions``, changed as ``chance`` (one row of uniform numbers per image) says."""
+        """Return the images at ``positions``, transformed by ``chance`` (a row of uniform numbers for each image)."""
         ...
 
 
 class TensorSource:
-    """Images in memory (or memory-mapped) with a transform for whole batches.
+    """Images in memory (or memory-mapped) and the transform that makes batches of them.
 
     >>> from sleepconv.experiments.data.digits import digits, on_visual_field
     >>> source = TensorSource(digits(), on_visual_field(columns=range(5)))
@@ -261,14 +180,51 @@ class TensorSource:
 
     @property
     def labels(self) -> Int64[Tensor, "images"]:
-        """The label of every image, in the source's own order."""
+        """The label of every image, in the order of the source."""
         return self.images.labels[self.images.rows]
 
     def order(self, random: np.random.Generator) -> np.ndarray:
-        """A random order of all images for one epoch."""
+        """Return the images in random order, for one epoch."""
         return random.permutation(len(self))
 
     def batch(self, positions: np.ndarray, chance: np.ndarray) -> Batch:
-        """Gather, then transform, on the device of the images."""
+        """Gather and transform images on their device."""
         pixels, labels = self.images.take(torch.from_numpy(positions).to(self.images.pixels.device))
         return self.transform(pixels, torch.from_numpy(chance)), labels
+
+
+def split_rows(count: int, held_out: int, seed: int) -> tuple[Int64[Tensor, "kept"], Int64[Tensor, "held_out"]]:
+    """Split the numbers below ``count`` into (the rest, ``held_out`` random ones), both sorted.
+
+    >>> split_rows(5, held_out=0, seed=0)[0]
+    tensor([0, 1, 2, 3, 4])
+    """
+    if not 0 <= held_out < count:
+        raise ValueError(f"cannot hold out {held_out} of {count} images; `held_out` must be from 0 to {count - 1}")
+    order = random_stream("split", seed=seed).permutation(count)
+    return torch.from_numpy(np.sort(order[held_out:])), torch.from_numpy(np.sort(order[:held_out]))
+
+
+def check_labels(labels: Int64[Tensor, "images"], classes: int, where: object) -> None:
+    """Raise an error that gives the first record whose label is not that of a class, if there is one."""
+    wrong = ((labels < 0) | (labels >= classes)).nonzero()
+    if len(wrong):
+        first = int(wrong[0])
+        raise ValueError(
+            f"record {first} of {where} has label {int(labels[first])}, but the {classes} classes are "
+            f"numbered 0 to {classes - 1} ({len(wrong)} such records); the data are damaged or another dataset"
+        )
+
+
+def random_stream(purpose: str, *, seed: int, epoch: int = 0, step: int = 0) -> np.random.Generator:
+    """Return a generator for one purpose at one step of a run; the same arguments give the same numbers.
+
+    >>> random_stream("crops", seed=1, epoch=2, step=3).integers(100, size=3).tolist()
+    [93, 0, 82]
+    """
+    for name, value in (("seed", seed), ("epoch", epoch), ("step", step)):
+        if not 0 <= value < 2**63:
+            raise ValueError(f"`{name}` must be an integer from 0 to 2**63 - 1, got {value}")
+    # Fixed width: SeedSequence pads with zeros, so (1, 2) and (1, 2, 0) would give the same numbers.
+    key = np.array([zlib.crc32(purpose.encode()), seed, epoch, step], dtype=np.uint64)
+    return np.random.default_rng(np.random.SeedSequence(key.view(np.uint32).tolist()))

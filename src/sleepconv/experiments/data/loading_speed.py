@@ -1,4 +1,4 @@
-"""`sleepconv data bench`: how fast batches are made, and what that costs next to the least it could cost."""
+"""`sleepconv data bench`: how fast batches are made, compared with bare decoding for JPEG files."""
 
 import io
 import resource
@@ -15,33 +15,30 @@ import torch
 
 from sleepconv.experiments.data.batches import Batches
 from sleepconv.experiments.data.cifar import cifar10
-from sleepconv.experiments.data.encoded import EncodedSource
-from sleepconv.experiments.data.imagenet import ImageFolders
-from sleepconv.experiments.data.images import Images
-from sleepconv.experiments.data.encoded import Decoders, available_cores
+from sleepconv.experiments.data.decoding import Decoders, available_cores
 from sleepconv.experiments.data.description import StrPath
-from sleepconv.experiments.data.images import CHANCES, TensorSource
-from sleepconv.experiments.data.images import measure
+from sleepconv.experiments.data.imagenet import EncodedSource, ImageFolders
+from sleepconv.experiments.data.images import CHANCES, Images, TensorSource, measure
 from sleepconv.experiments.data.translations import Translate
 
-BATCH = 512
-PADDING = 4
-JPEGS = 64
-JPEG_SIZE = (500, 375)
+_BATCH = 512
+_PADDING = 4
+_JPEGS = 64
+_JPEG_SIZE = (500, 375)
 
 
 def run(data_dir: StrPath | None = None, *, rounds: int = 5) -> dict[str, object]:
-    """Measure both pipelines on this machine: CIFAR-10 batches, and JPEG decoding beside bare Pillow."""
+    """Measure on this machine CIFAR-10 batches and JPEG batches, the latter relative to Pillow alone."""
     return {
         "cores": available_cores(),
         "threads": torch.get_num_threads(),
-        "cifar10": measure_cifar10(data_dir, rounds=rounds),
-        "jpeg": measure_jpeg(rounds=rounds),
+        "cifar10": _measure_cifar10(data_dir, rounds=rounds),
+        "jpeg": _measure_jpeg(rounds=rounds),
     }
 
 
-def measure_cifar10(data_dir: StrPath | None = None, *, rounds: int = 5) -> dict[str, object]:
-    """Seconds to read, images per second of padded, cropped, normalised batches of 512, and peak memory."""
+def _measure_cifar10(data_dir: StrPath | None = None, *, rounds: int = 5) -> dict[str, object]:
+    """Measure seconds to read, images per second in padded, cropped, normalised batches of 512, and peak memory."""
     measure(Images(torch.arange(12).to(torch.uint8).view(4, 3, 1, 1), torch.zeros(4).long(), ("warm-up",)))
     before = _peak_bytes()
     began = time.perf_counter()
@@ -53,46 +50,46 @@ def measure_cifar10(data_dir: StrPath | None = None, *, rounds: int = 5) -> dict
         images, real = Images(pixels, torch.zeros(50_000, dtype=torch.int64), ("random pixels",)), False
     statistics = measure(images)
     ready = time.perf_counter() - began
-    source = TensorSource(images, Translate.after_padding(PADDING, size=(32, 32), statistics=statistics))
-    batches = Batches(source, batch_size=BATCH, drop_last=True)
+    source = TensorSource(images, Translate.after_padding(_PADDING, size=(32, 32), statistics=statistics))
+    batches = Batches(source, batch_size=_BATCH, drop_last=True)
     seconds = [_seconds(partial(_drain, batches, epoch)) for epoch in range(rounds)]
     per_batch = summary.median(seconds) / len(batches)
     stored = images.pixels.numel()
     return {
         "real_data": real,
         "read_to_ready_s": round(ready, 3),
-        "images_per_s": round(BATCH / per_batch),
+        "images_per_s": round(_BATCH / per_batch),
         "ms_per_batch": round(per_batch * 1000, 2),
         "peak_memory_over_uint8": round((_peak_bytes() - before) / stored, 2),
     }
 
 
-def measure_jpeg(*, rounds: int = 5) -> dict[str, object]:
-    """The ImageNet training pipeline (read, decode, resize, crop, flip, normalise) against bare decoding."""
+def _measure_jpeg(*, rounds: int = 5) -> dict[str, object]:
+    """Measure the ImageNet training pipeline (read, decode, resize, crop, flip, normalise) against bare decoding."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         _write_photographs(folder / "photograph")
         files = ImageFolders(folder)
         decoders = Decoders()
-        source = EncodedSource(files, np.arange(JPEGS), train=True, decoders=decoders)
-        chance = np.random.default_rng(0).random((JPEGS, CHANCES))
+        source = EncodedSource(files, np.arange(_JPEGS), train=True, decoders=decoders)
+        chance = np.random.default_rng(0).random((_JPEGS, CHANCES))
         ways: dict[str, Callable[[], object]] = {
-            "pipeline": lambda: source.batch(np.arange(JPEGS), chance),
-            "pillow_array": lambda: decoders.run(lambda row: _decode(files.read(row)), JPEGS),
-            "pillow_load": lambda: decoders.run(lambda row: _decode(files.read(row), array=False), JPEGS),
+            "pipeline": lambda: source.batch(np.arange(_JPEGS), chance),
+            "pillow_array": lambda: decoders.run(lambda row: _decode(files.read(row)), _JPEGS),
+            "pillow_load": lambda: decoders.run(lambda row: _decode(files.read(row), array=False), _JPEGS),
         }
         turns = [{name: _seconds(way) for name, way in ways.items()} for _ in range(rounds)]
         decoders.close()
     best = {name: min(turn[name] for turn in turns) for name in ways}
     return {
-        "images_per_s": round(JPEGS / best["pipeline"]),
+        "images_per_s": round(_JPEGS / best["pipeline"]),
         "times_pillow_to_array": round(best["pipeline"] / best["pillow_array"], 2),
         "times_pillow_load_only": round(best["pipeline"] / best["pillow_load"], 2),
     }
 
 
 def as_text(result: dict[str, object]) -> str:
-    """The numbers of `run`, one a line."""
+    """Format the result of `run`, one number per line."""
     lines = []
     for name, value in result.items():
         if isinstance(value, dict):
@@ -108,7 +105,7 @@ def _drain(batches: Batches, epoch: int) -> None:
 
 
 def _decode(content: bytes, *, array: bool = True) -> None:
-    """What one writes with Pillow: to an RGB array, or only the decoder without access to the pixels."""
+    """Decode with Pillow alone, to an RGB array or without access to the pixels."""
     from PIL import Image
 
     image = Image.open(io.BytesIO(content))
@@ -119,15 +116,15 @@ def _decode(content: bytes, *, array: bool = True) -> None:
 
 
 def _write_photographs(folder: Path) -> None:
-    """Views of a real photograph in the size and quality of a typical ImageNet file."""
+    """Write crops of a real photograph with the size and quality of a typical ImageNet file."""
     from PIL import Image
     from sklearn.datasets import load_sample_image
 
     folder.mkdir()
     photograph = Image.fromarray(load_sample_image("china.jpg"))
-    for number in range(JPEGS):
-        left, top = number % (photograph.width - JPEG_SIZE[0]), number % (photograph.height - JPEG_SIZE[1])
-        view = photograph.crop((left, top, left + JPEG_SIZE[0], top + JPEG_SIZE[1]))
+    for number in range(_JPEGS):
+        left, top = number % (photograph.width - _JPEG_SIZE[0]), number % (photograph.height - _JPEG_SIZE[1])
+        view = photograph.crop((left, top, left + _JPEG_SIZE[0], top + _JPEG_SIZE[1]))
         view.save(folder / f"{number:04d}.jpg", quality=96)
 
 

@@ -1,79 +1,40 @@
-"""A dataset made ready for training: the paper's split, translations and normalisation, by name."""
+"""`load_task`: a dataset prepared for training, with the paper's split, translations and normalisation.
 
-from sleepconv.names import did_you_mean
+A new dataset is a file beside this one with a reader and a `Dataset`, listed in ``DATASETS``. It is padded and cropped
+like CIFAR unless `load_task` names another function for it.
+"""
 
-from sleepconv.experiments.data.cifar import CIFAR10, CIFAR10_16X16, CIFAR100
-from sleepconv.experiments.data.description import Dataset
-from sleepconv.experiments.data.digits import DIGITS
-from sleepconv.experiments.data.fashion_mnist import FASHION_MNIST
-from sleepconv.experiments.data.imagenet import IMAGENET_1K
-from sleepconv.experiments.data.tiny_imagenet import TINY_IMAGENET
+import json
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
-from sleepconv.experiments.data.cifar import cifar10, cifar10_16x16, cifar100
-from sleepconv.experiments.data.description import Dataset
-from sleepconv.experiments.data.digits import FIELD, SIZE, digits, on_visual_field
-from sleepconv.experiments.data.encoded import EncodedImages, EncodedSource
-from sleepconv.experiments.data.fashion_mnist import fashion_mnist, fashion_mnist_folder
-from sleepconv.experiments.data.imagenet import IMAGENET_1K, imagenet_folders
-from sleepconv.experiments.data.images import Images, split_rows
-from sleepconv.experiments.data.encoded import Decoders, OnCorrupt, check_on_corrupt
-from sleepconv.experiments.data.description import StrPath, cache_directory, data_directory
-from sleepconv.experiments.data.shards import imagenet_shards
-from sleepconv.experiments.data.images import Source, TensorSource
-from sleepconv.experiments.data.images import IMAGENET, Statistics, measured_once
-from sleepconv.experiments.data.tiny_imagenet import tiny_imagenet
+from sleepconv.experiments.data.cifar import CIFAR10, CIFAR10_16X16, CIFAR100
+from sleepconv.experiments.data.decoding import Decoders, OnCorrupt, check_on_corrupt
+from sleepconv.experiments.data.description import Dataset, StrPath, cache_directory, data_directory, writing_to
+from sleepconv.experiments.data.digits import DIGIT_SIZE, DIGITS, FIELD, on_visual_field
+from sleepconv.experiments.data.fashion_mnist import FASHION_MNIST
+from sleepconv.experiments.data.imagenet import IMAGENET_1K, EncodedSource
+from sleepconv.experiments.data.images import IMAGENET, Images, Source, Statistics, TensorSource, measure, split_rows
+from sleepconv.experiments.data.tiny_imagenet import IMAGE_SIZE, TINY_IMAGENET
 from sleepconv.experiments.data.translations import Translate
-
+from sleepconv.files import write_atomically
+from sleepconv.names import did_you_mean
 
 DATASETS: dict[str, Dataset] = {
     dataset.name: dataset
     for dataset in (DIGITS, CIFAR10, CIFAR10_16X16, CIFAR100, TINY_IMAGENET, IMAGENET_1K, FASHION_MNIST)
 }
-
-
-def find_dataset(name: str) -> Dataset:
-    """The dataset of that name; a typo is answered with the nearest name.
-
-    >>> find_dataset("cifar10").title
-    'CIFAR-10'
-    >>> find_dataset("cifer10")
-    Traceback (most recent call last):
-    ValueError: there is no dataset 'cifer10'; did you mean 'cifar10'?
-    """
-    if name in DATASETS:
-        return DATASETS[name]
-    hint = did_you_mean(name, DATASETS) or f"; there are {', '.join(DATASETS)}"
-    raise ValueError(f"there is no dataset {name!r}{hint}")
-
-
-TINY_CROP = (48, 48)
+_TINY_CROP = (48, 48)
 IMAGENET_CROP = 224
-HELD_OUT = {
-    "digits": 144,
-    "cifar10": 5_000,
-    "cifar10-16x16": 5_000,
-    "cifar100": 5_000,
-    "tiny-imagenet": 10_000,
-    "imagenet": 10_000,
-    "fashion-mnist": 6_000,
-}
-READERS = {
-    "cifar10": cifar10,
-    "cifar10-16x16": cifar10_16x16,
-    "cifar100": cifar100,
-    "fashion-mnist": fashion_mnist,
-}
 
 
 @dataclass(frozen=True)
 class Task:
-    """What to train on and what to evaluate on, ready for `Batches`.
+    """What to train on and what to evaluate on, as sources for `Batches`.
 
     >>> task = load_task("digits")
     >>> task.input_size, len(task.train), len(task.evaluation)
@@ -85,33 +46,6 @@ class Task:
     input_size: tuple[int, int, int]
     train: Source
     evaluation: Source
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a task is made; see `load_task`."""
-
-    data_dir: Path
-    padding: int
-    tuning: bool
-    split_seed: int
-    complete: bool
-    on_corrupt: OnCorrupt
-    device: str
-
-    def held_out(self, name: str, available: int) -> int:
-        """How many training images become the validation set."""
-        if not self.tuning:
-            return 0
-        return HELD_OUT[name] if self.complete else min(HELD_OUT[name], max(1, available // 10))
-
-
-def imagenet_files(data_dir: Path, *, train: bool, complete: bool = True) -> EncodedImages:
-    """ImageNet's class folders in ``DATA_DIR/imagenet``, else the shards in ``DATA_DIR/imagenet-shards``."""
-    shards = data_dir / "imagenet-shards"
-    if shards.is_dir() and not (data_dir / IMAGENET_1K.folder).is_dir():
-        return imagenet_shards(shards, train=train, complete=complete, index_dir=cache_directory(data_dir))
-    return imagenet_folders(data_dir, train=train, complete=complete)
 
 
 def load_task(
@@ -129,15 +63,15 @@ def load_task(
 
     Args:
         name: digits, cifar10, cifar10-16x16, cifar100, tiny-imagenet, imagenet or fashion-mnist.
-        data_dir: where the data lie; see `data_directory`.
-        padding: the greatest translation of training images in pixels; ImageNet has its own crops, so another number
-            than 0 has no effect there and is warned of.
-        tuning: train without a held-out part of the training set and evaluate on that part (45k/5k for CIFAR,
-            90k/10k for TinyImageNet, 1.271M/10k for ImageNet), instead of all of it and the test set.
-        split_seed: decides which images are held out.
-        complete: insist on the official number of images.
+        data_dir: the data directory; see `data_directory`.
+        padding: the greatest translation of training images in pixels; has no effect on ImageNet, whose crops are its
+            translations.
+        tuning: evaluate on a part of the training set that is held out from training (45k/5k for CIFAR, 90k/10k for
+            TinyImageNet, 1.271M/10k for ImageNet) instead of the test set.
+        split_seed: the seed that chooses the held-out images.
+        complete: whether to require the official number of images.
         on_corrupt: "error" or "skip", for datasets of JPEG files.
-        device: where batches are made, for datasets held in memory.
+        device: the device on which batches are made, for datasets held in memory.
 
     >>> task = load_task("digits", padding=2)
     >>> task.input_size, len(task.train), len(task.evaluation)
@@ -146,22 +80,67 @@ def load_task(
     dataset = find_dataset(name)
     check_on_corrupt(on_corrupt)
     if padding < 0:
-        raise ValueError(f"padding is 0 or more pixels, not {padding}")
-    options = Options(data_directory(data_dir), padding, tuning, split_seed, complete, on_corrupt, device)
-    makers: dict[str, Callable[[Dataset, Options], Task]] = {
+        raise ValueError(f"`padding` must be at least 0, got {padding}")
+    options = _Options(data_directory(data_dir), padding, tuning, split_seed, complete, on_corrupt, device)
+    prepare: dict[str, Callable[[Dataset, _Options], Task]] = {
         "digits": _digits,
         "tiny-imagenet": _tiny_imagenet,
         "imagenet": _imagenet,
     }
-    return makers.get(name, _padded)(dataset, options)
+    return prepare.get(name, _padded)(dataset, options)
 
 
-def _digits(dataset: Dataset, options: Options) -> Task:
-    train, evaluation = _split(dataset, options, lambda train: digits(train=train))
+def find_dataset(name: str) -> Dataset:
+    """Return the dataset of that name; for a typo, suggest the nearest name.
+
+    >>> find_dataset("cifar10").title
+    'CIFAR-10'
+    >>> find_dataset("cifer10")
+    Traceback (most recent call last):
+    ValueError: there is no dataset 'cifer10'; did you mean 'cifar10'?
+    """
+    if name in DATASETS:
+        return DATASETS[name]
+    hint = did_you_mean(name, DATASETS) or f"; there are {', '.join(DATASETS)}"
+    raise ValueError(f"there is no dataset {name!r}{hint}")
+
+
+@dataclass(frozen=True)
+class _Options:
+    """The arguments of `load_task`."""
+
+    data_dir: Path
+    padding: int
+    tuning: bool
+    split_seed: int
+    complete: bool
+    on_corrupt: OnCorrupt
+    device: str
+
+    def held_out(self, dataset: Dataset, available: int) -> int:
+        """Return how many training images become the validation set."""
+        if not self.tuning:
+            return 0
+        return dataset.held_out if self.complete else min(dataset.held_out, max(1, available // 10))
+
+
+def _padded(dataset: Dataset, options: _Options) -> Task:
+    """Pad with the training mean and crop at random; evaluate the images as they are (CIFAR, Fashion-MNIST)."""
+    train, evaluation = _split(dataset, options)
+    statistics = _training_statistics(dataset, options, train)
+    translations = (
+        Translate.after_padding(padding, size=train.image_size, statistics=statistics)
+        for padding in (options.padding, 0)
+    )
+    return _tensor_task(dataset, (train, next(translations)), (evaluation, next(translations)))
+
+
+def _digits(dataset: Dataset, options: _Options) -> Task:
+    train, evaluation = _split(dataset, options)
     rows, columns = (
-        [(extent - SIZE) // 2 + shift for shift in range(-reach, reach + 1)]
+        [(extent - DIGIT_SIZE) // 2 + shift for shift in range(-reach, reach + 1)]
         for extent in FIELD
-        for reach in [min(options.padding, (extent - SIZE) // 2)]
+        for reach in [min(options.padding, (extent - DIGIT_SIZE) // 2)]
     )
     middle_row, middle_column = rows[len(rows) // 2], columns[len(columns) // 2]
     return _tensor_task(
@@ -171,46 +150,29 @@ def _digits(dataset: Dataset, options: Options) -> Task:
     )
 
 
-def _padded(dataset: Dataset, options: Options) -> Task:
-    """CIFAR and Fashion-MNIST: pad with the training mean, crop back; evaluate the images as they are."""
-    reader = READERS[dataset.name]
-    train, evaluation = _split(
-        dataset, options, lambda train: reader(options.data_dir, train=train, complete=options.complete)
-    )
-    statistics = _training_statistics(dataset, options, train)
-    translations = (
-        Translate.after_padding(padding, size=train.image_size, statistics=statistics)
-        for padding in (options.padding, 0)
-    )
-    return _tensor_task(dataset, (train, next(translations)), (evaluation, next(translations)))
-
-
-def _tiny_imagenet(dataset: Dataset, options: Options) -> Task:
-    def read(train: bool) -> Images:
-        return tiny_imagenet(options.data_dir, train=train, complete=options.complete, on_corrupt=options.on_corrupt)
-
+def _tiny_imagenet(dataset: Dataset, options: _Options) -> Task:
     crop, centre = (
-        Translate.within((64, 64), size=TINY_CROP, padding=padding, statistics=IMAGENET)
+        Translate.within(IMAGE_SIZE, size=_TINY_CROP, padding=padding, statistics=IMAGENET)
         for padding in (options.padding, 0)
     )
-    train, evaluation = _split(dataset, options, read)
+    train, evaluation = _split(dataset, options, on_corrupt=options.on_corrupt)
     return _tensor_task(dataset, (train, crop), (evaluation, centre))
 
 
-def _imagenet(dataset: Dataset, options: Options) -> Task:
+def _imagenet(dataset: Dataset, options: _Options) -> Task:
     if options.padding:
         warnings.warn(
-            f"padding={options.padding} has no effect: ImageNet's crops are its translations; say padding=0",
+            f"padding={options.padding} has no effect: ImageNet's crops are its translations; use padding=0",
             stacklevel=3,
         )
     decoders = Decoders(on_corrupt=options.on_corrupt)
-    train = imagenet_files(options.data_dir, train=True, complete=options.complete)
-    held_out = options.held_out(dataset.name, len(train.labels))
-    kept, held = (rows.numpy() for rows in split_rows(len(train.labels), held_out, options.split_seed))
+    train = dataset.read(options.data_dir, train=True, complete=options.complete)
+    held_out = options.held_out(dataset, len(train))
+    kept, held = (rows.numpy() for rows in split_rows(len(train), held_out, options.split_seed))
     test, rows = train, held
     if not options.tuning:
-        test = imagenet_files(options.data_dir, train=False, complete=options.complete)
-        rows = np.arange(len(test.labels))
+        test = dataset.read(options.data_dir, train=False, complete=options.complete)
+        rows = np.arange(len(test))
     return Task(
         dataset.name,
         train.classes,
@@ -220,17 +182,23 @@ def _imagenet(dataset: Dataset, options: Options) -> Task:
     )
 
 
-def _split(dataset: Dataset, options: Options, read: Callable[[bool], Images]) -> tuple[Images, Images]:
-    train = read(True).to(options.device)
+def _split(dataset: Dataset, options: _Options, **more: str) -> tuple[Images, Images]:
+    """Read what to train on and what to evaluate on."""
+
+    def read(train: bool) -> Images:
+        images: Images = dataset.read(options.data_dir, train=train, complete=options.complete, **more)
+        return images.to(options.device)
+
+    train = read(True)
     if not options.tuning:
-        return train, read(False).to(options.device)
-    return train.split(options.held_out(dataset.name, len(train)), options.split_seed)
+        return train, read(False)
+    return train.split(options.held_out(dataset, len(train)), options.split_seed)
 
 
-def _training_statistics(dataset: Dataset, options: Options, train: Images) -> Statistics:
-    folder = options.data_dir / dataset.folder
-    if dataset.name == "fashion-mnist":
-        folder = fashion_mnist_folder(options.data_dir)
+def _training_statistics(dataset: Dataset, options: _Options, train: Images) -> Statistics:
+    if not dataset.folder:  # no files that could tell whether a stored result is still right
+        return measure(train)
+    folder = dataset.directory(options.data_dir)
     facts = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(folder.iterdir())]
     split = f"{dataset.name}-{len(train)}-seed{options.split_seed if options.tuning else 0}"
     cache = cache_directory(options.data_dir) / f"statistics-{split}.json"
@@ -241,3 +209,27 @@ def _tensor_task(dataset: Dataset, train: tuple[Images, Translate], evaluation: 
     images, translation = train
     input_size = (images.pixels.shape[1], *translation.size)
     return Task(dataset.name, images.classes, input_size, TensorSource(*train), TensorSource(*evaluation))
+
+
+def measured_once(images: Images, cache: Path, fingerprint: str) -> Statistics:
+    """Return `measure(images)`, stored in the file ``cache`` for as long as the data have this ``fingerprint``."""
+    known = _read_statistics(cache, fingerprint)
+    if known is not None:
+        return known
+    statistics = measure(images)
+    try:
+        with writing_to(cache.parent):
+            write_atomically(cache, json.dumps({"fingerprint": fingerprint, **asdict(statistics)}) + "\n")
+    except OSError as error:
+        warnings.warn(f"the statistics will be computed again next time: {error}", stacklevel=2)
+    return statistics
+
+
+def _read_statistics(cache: Path, fingerprint: str) -> Statistics | None:
+    try:
+        stored = json.loads(cache.read_text())
+        if stored["fingerprint"] != fingerprint:
+            return None
+        return Statistics(tuple(stored["mean"]), tuple(stored["std"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from sleepconv.experiments.data import Batches, Task, load_task
-from sleepconv.experiments.data.encoded import OnCorrupt
+from sleepconv.experiments.data.decoding import OnCorrupt
 from sleepconv.experiments.runs.folder import ENVIRONMENT, SUMMARY, WEIGHTS, WEIGHTS_BYTES, RunFolder, finite
 from sleepconv.experiments.runs.run import Run, checked_fields
 from sleepconv.experiments.training.checkpoints import compact_state, read_tensors, write_tensors

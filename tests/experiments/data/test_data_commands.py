@@ -1,4 +1,4 @@
-"""The verbs `sleepconv data get | check | show | shard`, run as a user runs them."""
+"""The verbs `sleepconv data get | check | show`, run as a user runs them."""
 
 import hashlib
 import http.server
@@ -13,11 +13,10 @@ import pytest
 from PIL import Image
 
 from sleepconv.cli import main
-from sleepconv.experiments.data.acquisition import get
-from sleepconv.experiments.data.inspection import contact_sheet
+from sleepconv.experiments.data import DATASETS, load_task
 from sleepconv.experiments.data.description import Dataset, Download, File
-from sleepconv.experiments.data.shards import write_imagenet_shards
-from sleepconv.experiments.data.tasks import load_task
+from sleepconv.experiments.data.download import get
+from sleepconv.experiments.data.inspection import contact_sheet
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -49,7 +48,17 @@ def tar_gz(members: dict[str, bytes]) -> bytes:
 
 def toy(archive: bytes) -> Dataset:
     download = Download("toy.tar.gz", "http://nowhere.invalid/toy.tar.gz", hashlib.md5(archive).hexdigest())
-    return Dataset("toy", "Toy", "toy-set", downloads=(download,), files=(File("a.bin"), File("b.bin")))
+    return Dataset(
+        name="toy",
+        title="Toy",
+        folder="toy-set",
+        read=lambda data_dir, *, train=True, complete=True: None,
+        train_images=2,
+        test_images=1,
+        held_out=1,
+        downloads=(download,),
+        files=(File("a.bin"), File("b.bin")),
+    )
 
 
 def names(folder: Path) -> list[str]:
@@ -110,7 +119,7 @@ def test_a_damaged_dataset_that_get_leaves_alone_is_to_be_moved_away(small_tiny_
     assert main(["data", "check", *command]) == 1
     assert f"to do: move {small_tiny_imagenet} away" in capsys.readouterr().out
     assert main(["data", "get", *command]) == 0
-    assert "To get it anew, move that folder away first" in capsys.readouterr().out
+    assert "To download it again, move that folder away first" in capsys.readouterr().out
     small_tiny_imagenet.rename(data_dir / "away")
     assert main(["data", "check", *command]) == 1
     assert "to do: move" not in capsys.readouterr().out
@@ -124,7 +133,7 @@ def test_get_of_digits_needs_nothing(capsys):
 def test_get_into_a_file_is_refused(tmp_path, capsys):
     (tmp_path / "occupied").write_text("")
     assert main(["data", "get", "cifar10", "--data-dir", str(tmp_path / "occupied")]) == 1
-    assert "cannot write in" in capsys.readouterr().err
+    assert "cannot write to" in capsys.readouterr().err
 
 
 def test_check_says_what_is_missing_and_where_to_put_it(data_dir, capsys):
@@ -139,7 +148,7 @@ def test_check_names_files_of_the_wrong_size(small_cifar10, data_dir, capsys):
     assert "data_batch_1.bin has 61,460 bytes, not 30,730,000" in capsys.readouterr().out
 
 
-def test_check_tells_whole_files_from_official_ones(data_dir, small_cifar100, capsys):
+def test_check_tells_complete_files_from_official_ones(data_dir, small_cifar100, capsys):
     for name, count in (("train.bin", 50_000), ("test.bin", 10_000)):
         (small_cifar100 / name).write_bytes(bytes(count * 3074))
     assert main(["data", "check", "cifar100", "--data-dir", str(data_dir), "--json"]) == 0
@@ -168,19 +177,19 @@ def test_check_reports_a_truncated_gzip_file_and_what_to_do(small_fashion, data_
     assert any(line.startswith("to do: ") for line in report["lines"])
 
 
-def test_a_text_file_that_is_no_text_is_named(small_cifar10, small_tiny_imagenet, data_dir):
+def test_a_text_file_that_is_not_text_is_named(small_cifar10, small_tiny_imagenet, data_dir):
     for name, path in {
         "cifar10": small_cifar10 / "batches.meta.txt",
         "tiny-imagenet": small_tiny_imagenet / "wnids.txt",
     }.items():
         path.write_bytes(b"\xff\xfe")
-        with pytest.raises(ValueError, match=rf"{path} is damaged: it is no text"):
+        with pytest.raises(ValueError, match=rf"{path} is damaged: not a text file"):
             load_task(name, data_dir=data_dir, complete=False)
 
 
 def test_check_of_digits_succeeds_everywhere(capsys):
     assert main(["data", "check", "digits"]) == 0
-    assert "1,797 digits" in capsys.readouterr().out
+    assert "1,437 training and 360 test images in 10 classes" in capsys.readouterr().out
 
 
 def test_show_writes_a_contact_sheet(tmp_path, capsys):
@@ -207,7 +216,7 @@ def corners(sheet: Image.Image) -> list[tuple[int, int]]:
 
 def test_show_refuses_a_folder_as_picture(tmp_path, capsys):
     assert main(["data", "show", "digits", "--out", str(tmp_path)]) == 1
-    assert "is a folder; name a file" in capsys.readouterr().err
+    assert "is a folder; give a file" in capsys.readouterr().err
 
 
 def test_a_typo_in_a_verb_is_one_line(capsys):
@@ -215,7 +224,8 @@ def test_a_typo_in_a_verb_is_one_line(capsys):
     assert capsys.readouterr().err == "sleepconv: there is no dataset 'cifar-10'; did you mean 'cifar10'?\n"
 
 
-def test_shards_are_written_from_the_class_folders(small_imagenet, data_dir, tmp_path):
-    said = write_imagenet_shards(tmp_path / "shards", data_dir, complete=False)
-    assert "2 shards" in said
-    assert names(tmp_path / "shards") == ["classes.txt", "shards.json", "train-000000.tar", "val-000000.tar"]
+def test_the_help_lists_every_dataset(capsys):
+    with pytest.raises(SystemExit):
+        main(["data", "--help"])
+    listed = " ".join(capsys.readouterr().out.split())
+    assert f"Datasets: {', '.join(DATASETS)}." in listed

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from sleepconv.experiments.data import (
+    DATASETS,
     cifar10,
     cifar100,
     data_directory,
@@ -12,9 +13,7 @@ from sleepconv.experiments.data import (
     measure,
     tiny_imagenet,
 )
-from sleepconv.experiments.data.tasks import DATASETS
-from sleepconv.experiments.data.fashion_mnist import fashion_mnist_folder
-from sleepconv.experiments.data.inspection import check, is_complete
+from sleepconv.experiments.data.inspection import check
 
 
 @pytest.fixture
@@ -22,14 +21,15 @@ def real_data():
     return data_directory()
 
 
-def need(name: str, folder) -> None:
-    if not is_complete(DATASETS[name], folder):
+def need(name: str, data_dir) -> None:
+    folder = DATASETS[name].directory(data_dir)
+    if not DATASETS[name].is_complete(folder):
         pytest.skip(f"the real {name} is not in {folder}; `sleepconv data get {name}` brings it")
 
 
 @pytest.fixture
 def real_cifar10(real_data):
-    need("cifar10", real_data / "cifar-10-batches-bin")
+    need("cifar10", real_data)
     return real_data
 
 
@@ -59,7 +59,7 @@ def test_cifar10_is_tuned_on_45000_and_5000_images(real_cifar10, tmp_path, monke
 
 
 def test_cifar100_has_500_training_and_100_test_images_of_each_class(real_data):
-    need("cifar100", real_data / "cifar-100-binary")
+    need("cifar100", real_data)
     assert cifar100(real_data).labels.bincount().tolist() == [500] * 100
     assert cifar100(real_data, train=False).labels.bincount().tolist() == [100] * 100
     assert check(DATASETS["cifar100"], real_data).usable
@@ -75,7 +75,7 @@ def test_tiny_imagenet_has_500_training_and_50_test_images_of_each_class(real_da
 
 
 def test_fashion_mnist_has_6000_training_and_1000_test_images_of_each_class(real_data):
-    need("fashion-mnist", fashion_mnist_folder(real_data))
+    need("fashion-mnist", real_data)
     assert fashion_mnist(real_data).labels.bincount().tolist() == [6000] * 10
     assert fashion_mnist(real_data, train=False).labels.bincount().tolist() == [1000] * 10
     report = check(DATASETS["fashion-mnist"], real_data)
