@@ -1,4 +1,4 @@
-"""`sleepconv brain`."""
+"""``sleepconv brain``: score, table, plugin."""
 
 import argparse
 import sys
@@ -7,7 +7,7 @@ from sleepconv.cli.verbs import Verbs
 
 
 def add_brain(verbs: Verbs) -> None:
-    """How well networks fit the ventral stream and behaviour."""
+    """Add ``sleepconv brain``."""
     brain = verbs.add_parser(
         "brain",
         help="how well networks fit the ventral stream and behaviour",
@@ -57,11 +57,10 @@ def _add_table(actions: Verbs) -> None:
 
 
 def _score(options: argparse.Namespace) -> int:
-    from sleepconv.experiments.brain import scoreboard
-    from sleepconv.experiments.brain.candidates import without_weights
-    from sleepconv.experiments.brain.scoring import read_all
+    from sleepconv.experiments.brain.candidates import runs_without_weights
+    from sleepconv.experiments.brain.scoreboard import rendered, score_runs
 
-    scoreboard.score_runs(
+    records = score_runs(
         options.runs,
         options.data,
         options.out,
@@ -70,23 +69,20 @@ def _score(options: argparse.Namespace) -> int:
         layers=options.layers,
         data_dir=options.data_dir,
     )
-    records = read_all([options.out])
-    scoreboard.write(records, options.out)
-    for path in without_weights(options.runs):
+    for path in runs_without_weights(options.runs):
         print(f"sleepconv: {path} left out: it is not finished, or has no weights", file=sys.stderr)
-    print(scoreboard.as_json(records) if options.json else scoreboard.as_text(records))
+    print(rendered(records, "json" if options.json else "text"))
     return 0
 
 
 def _table(options: argparse.Namespace) -> int:
     from sleepconv.experiments.brain import scoreboard
-    from sleepconv.experiments.brain.scoring import read_all
+    from sleepconv.experiments.brain.scoring import read_all_scores
 
-    records = read_all(options.records)
+    records = read_all_scores(options.records)
     if options.out:
         scoreboard.write(records, options.out)
-    shown = scoreboard.as_markdown if options.format == "markdown" else scoreboard.as_text
-    print(scoreboard.as_json(records) if options.json else shown(records))
+    print(scoreboard.rendered(records, "json" if options.json else options.format))
     return 0
 
 
