@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int, Shaped, UInt8
@@ -195,8 +196,8 @@ _Arrays = Mapping[str, np.ndarray]
 
 
 def _save(path: Path, dataset: Dataset) -> None:
-    values = {key: value for key, value in vars(dataset).items() if value is not None and len(value)}
-    np.savez_compressed(path, **{key: np.asarray(value) for key, value in values.items()})
+    arrays: dict[str, Any] = {key: value for key, value in vars(dataset).items() if value is not None and len(value)}
+    np.savez_compressed(path, **arrays)
 
 
 def _read_npz(path: Path) -> Dataset:

@@ -79,7 +79,7 @@ def score_runs(
     datasets = read_folder(Path(data))
     networks = candidates(runs, untrained=untrained, with_pixels=with_pixels, layers=layers, data_dir=data_dir)
     score(networks, datasets, Path(out), data_dir=data_dir)
-    records = read_all_scores([out])
+    records = read_all_scores([Path(out)])
     write(records, out)
     return records
 
