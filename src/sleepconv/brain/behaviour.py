@@ -63,8 +63,8 @@ def agreement(logits: _Logits, counts: _Counts, labels: Int[np.ndarray, "images"
     shares = counts / counts.sum(axis=1, keepdims=True)
     people = counts[np.arange(len(labels)), labels]
     return Agreement(
-        cross_entropy=cross_entropy(logits, shares),
-        people_cross_entropy=cross_entropy(np.log(np.maximum(shares, 1e-12)), shares),
+        cross_entropy=_cross_entropy(logits, shares),
+        people_cross_entropy=_cross_entropy(np.log(np.maximum(shares, 1e-12)), shares),
         rank_correlation=rank_correlation(logits, counts),
         people_rank_correlation=rank_correlation(*_half_counts(counts, seed)),
         kappa=error_consistency(logits.argmax(axis=1) == labels, people / counts.sum(axis=1)),
@@ -72,14 +72,14 @@ def agreement(logits: _Logits, counts: _Counts, labels: Int[np.ndarray, "images"
     )
 
 
-def cross_entropy(logits: _Logits, shares: Float[np.ndarray, "images classes"]) -> float:
+def _cross_entropy(logits: _Logits, shares: Float[np.ndarray, "images classes"]) -> float:
     r"""Compute the soft-label cross-entropy in nats.
 
     .. math:: -\sum_c p_c \log q_c
 
     averaged over images, p being the people's label shares and q the network's probabilities.
 
-    >>> round(cross_entropy(np.zeros((1, 2)), np.array([[0.5, 0.5]])), 3)
+    >>> round(_cross_entropy(np.zeros((1, 2)), np.array([[0.5, 0.5]])), 3)
     0.693
     """
     return float(-(shares * log_softmax(logits, axis=1)).sum(axis=1).mean())

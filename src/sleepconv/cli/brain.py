@@ -62,7 +62,8 @@ def _add_table(actions: Verbs) -> None:
 
 def _score(options: argparse.Namespace) -> int:
     from sleepconv.experiments.brain.candidates import runs_without_weights
-    from sleepconv.experiments.brain.scoreboard import rendered, score_runs
+    from sleepconv.experiments.brain.scoreboard import rendered
+    from sleepconv.experiments.brain.scoring import score_runs
 
     records = score_runs(
         options.runs,
@@ -81,9 +82,8 @@ def _score(options: argparse.Namespace) -> int:
 
 def _table(options: argparse.Namespace) -> int:
     from sleepconv.experiments.brain import scoreboard
-    from sleepconv.experiments.brain.scoring import read_all_scores
 
-    records = read_all_scores(options.records)
+    records = scoreboard.read_all_scores(options.records)
     if options.out:
         scoreboard.write(records, options.out)
     print(scoreboard.rendered(records, "json" if options.json else options.format))

@@ -1,11 +1,13 @@
 import json
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from sleepconv.experiments.brain import scoreboard as table
-from sleepconv.experiments.brain.scoring import read_all_scores, write_scores
+from sleepconv.experiments.brain.scoreboard import read_all_scores, write_scores
 from sleepconv.experiments.runs.sheets import Sheet
 
 
@@ -103,3 +105,8 @@ def test_the_table_that_is_checked_in_is_that_of_its_records():
     if not folder.is_dir():
         pytest.skip("no network has been scored yet")
     assert (folder / "table.md").read_text() == table.rendered(read_all_scores([folder]), "markdown") + "\n"
+
+
+def test_tables_are_made_without_pytorch():
+    code = "import sys, sleepconv.experiments.brain.scoreboard; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -3,7 +3,7 @@
 import pytest
 
 from sleepconv.experiments.brain import scoreboard as table
-from sleepconv.experiments.brain.scoring import read_all_scores, write_scores
+from sleepconv.experiments.brain.scoreboard import read_all_scores, write_scores
 
 SETTINGS = {"components": 25, "folds": 10}
 

@@ -90,10 +90,10 @@ def runs_without_weights(paths: Sequence[StrPath]) -> list[str]:
     return [str(folder.path) for folder in find_runs(*paths) if not _has_weights(folder)]
 
 
-def row_name(run: Run) -> str:
+def _row_name(run: Run) -> str:
     """Name a run's row in the table.
 
-    >>> row_name(Run(name="mine", dataset="cifar10", connectivity="local", learning_rate=1e-3, sleep_every=10))
+    >>> _row_name(Run(name="mine", dataset="cifar10", connectivity="local", learning_rate=1e-3, sleep_every=10))
     'ws(10)'
     """
     if run.sleep_every is None:
@@ -131,7 +131,7 @@ def _trained(folder: RunFolder, layers: Sequence[str] | None, data_dir: StrPath 
     prepare, classes = _input(folder, run, data_dir)
     return Candidate(
         name=f"{run.name}-scale-{run.scale:g}-seed-{run.seed}",
-        row=row_name(run),
+        row=_row_name(run),
         kind="trained",
         build=folder.load_model,
         prepare=prepare,

@@ -1,29 +1,27 @@
-"""Scores as a table in the form of the paper's Table 3 and as a figure of every layer."""
+"""Records of scores, as a table in the form of the paper's Table 3 and as a figure of every layer."""
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
+import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from sleepconv.brain.activations import digest_of
-from sleepconv.brain.recordings import read_folder
-from sleepconv.experiments.brain.candidates import candidates
-from sleepconv.experiments.brain.scoring import ScoreRecord, conditions, read_all_scores, read_scores, score
-from sleepconv.experiments.data.description import StrPath
 from sleepconv.experiments.figures.drawing import STYLE, load_pyplot, save
 from sleepconv.experiments.paper.numbers import BRAIN_SCORE
 from sleepconv.experiments.runs.sheets import MISSING, Sheet
-from sleepconv.files import write_atomically
+from sleepconv.files import parse_json, write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+ScoreRecord = dict[str, Any]
 
 _TABLE, _FIGURES = "table.md", ("layers.png", "layers.svg")
 _TITLE = "Fit to the ventral stream and behaviour"
@@ -50,41 +48,53 @@ _LINES = {"trained": "-", "untrained": ":"}
 
 
 @dataclass(frozen=True)
-class Cell:
+class _Cell:
     """A score and its deviation over splits."""
 
     score: float
     error: float
 
 
-_Cells = dict[str, Cell]
+_Cells = dict[str, _Cell]
 _Panel = list[tuple[ScoreRecord, dict[str, Any]]]
 
 
-def score_runs(
-    runs: Sequence[StrPath],
-    data: StrPath,
-    out: StrPath,
-    *,
-    untrained: bool = False,
-    with_pixels: bool = False,
-    layers: Sequence[str] | None = None,
-    data_dir: StrPath | None = None,
-) -> list[ScoreRecord]:
-    """Score the finished runs at and below these paths on all datasets of the folder ``data``.
-
-    Records, table and figure are written to ``out``; returns all records that ``out`` has now.
-    """
-    _check_folder(Path(out))
-    datasets = read_folder(Path(data))
-    networks = candidates(runs, untrained=untrained, with_pixels=with_pixels, layers=layers, data_dir=data_dir)
-    score(networks, datasets, Path(out), data_dir=data_dir)
-    records = read_all_scores([Path(out)])
-    write(records, out)
-    return records
+def read_all_scores(paths: Iterable[Path | str]) -> list[ScoreRecord]:
+    """Read the records in these files and folders, in alphabetical order; two records of one network must agree."""
+    files = [file for path in map(Path, paths) for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])]
+    if not files:
+        raise FileNotFoundError(f"no record in {', '.join(map(str, paths))}; `sleepconv brain score` writes them")
+    found: dict[str, tuple[Path, ScoreRecord]] = {}
+    for file in files:
+        record = read_scores(file)
+        first, known = found.setdefault(record["name"], (file, record))
+        if record != known and _identity(record) != _identity(known):
+            raise ValueError(
+                f"{first} and {file} are different records of {record['name']}, with other weights, data or settings; "
+                "leave one out"
+            )
+    return [record for _, record in found.values()]
 
 
-def write(records: Sequence[ScoreRecord], folder: StrPath) -> None:
+def read_scores(path: Path) -> ScoreRecord:
+    """Read one record; raise a ValueError if the file is something else."""
+    try:
+        record = parse_json(path.read_text())
+        if all(isinstance(record[key], str) for key in ("name", "row", "kind")) and isinstance(record["scores"], list):
+            return record
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise ValueError(f"{path} is not a record of `sleepconv brain score`; move it away or choose another folder")
+
+
+def write_scores(folder: Path, record: ScoreRecord) -> Path:
+    """Write a record atomically as ``folder/name.json``."""
+    path = folder / f"{record['name']}.json"
+    write_atomically(path, json.dumps(record, indent=1, allow_nan=False) + "\n")
+    return path
+
+
+def write(records: Sequence[ScoreRecord], folder: str | os.PathLike[str]) -> None:
     """Write ``table.md`` and, if matplotlib is installed, ``layers.png`` and ``layers.svg``."""
     folder = Path(folder)
     _check_tables(folder)
@@ -98,7 +108,7 @@ def rendered(records: Sequence[ScoreRecord], form: str) -> str:
     """Return the table in the form of Table 3, with details, as "text", "markdown" or "json"."""
     if form == "json":
         return json.dumps(as_data(records), allow_nan=False)
-    sheets = [main_sheet(records), detail_sheet(records), behaviour_sheet(records)]
+    sheets = [main_sheet(records), _detail_sheet(records), _behaviour_sheet(records)]
     remarks = [f"Not scored: {line}" for line in _not_scored(records)]
     usual = _comparable(records)[0]["name"]
     remarks += [f"Scored on other data than {usual}: {name}" for name in _on_other_data(records)]
@@ -137,7 +147,7 @@ def main_sheet(records: Sequence[ScoreRecord]) -> Sheet:
     return Sheet(_TITLE, ["", *columns], lines, _NOTES)
 
 
-def detail_sheet(records: Sequence[ScoreRecord]) -> Sheet:
+def _detail_sheet(records: Sequence[ScoreRecord]) -> Sheet:
     """List every network on every dataset: the chosen layer, r, the score, ridge beside partial least squares."""
     head = ["network", "dataset", "region", "layer", "r", "score", "ceiling", "r, ridge", "neurons", "left out"]
     lines = [
@@ -150,7 +160,7 @@ def detail_sheet(records: Sequence[ScoreRecord]) -> Sheet:
     return Sheet("Every dataset", head, lines, notes)
 
 
-def behaviour_sheet(records: Sequence[ScoreRecord]) -> Sheet:
+def _behaviour_sheet(records: Sequence[ScoreRecord]) -> Sheet:
     """List each network's agreement with people, and in brackets that between people."""
     lines = []
     for record in _sorted(records):
@@ -213,7 +223,7 @@ def ceilings(records: Sequence[ScoreRecord]) -> dict[str, float]:
         for entry in record["scores"]:
             if entry["score"] is not None:
                 found.setdefault(entry["region"], []).append(entry["ceiling"])
-    return {column: float(np.mean(found[column])) for column in _COLUMNS if column in found}
+    return {column: fmean(found[column]) for column in _COLUMNS if column in found}
 
 
 def _not_scored(records: Sequence[ScoreRecord]) -> list[str]:
@@ -226,10 +236,26 @@ def _not_scored(records: Sequence[ScoreRecord]) -> list[str]:
     ]
 
 
+def _conditions(record: ScoreRecord) -> str:
+    """Describe the data and settings of a record: only scores with the same ones can be compared or averaged.
+
+    >>> record = {"data": {"mine": "1f3a"}, "settings": {"folds": 10}, "scores": []}
+    >>> _conditions(record) == _conditions(record | {"data": {"mine": "77c0"}})
+    False
+    """
+    names = sorted(entry["dataset"] for entry in record["scores"])
+    return json.dumps([names, record.get("data"), record.get("settings")], sort_keys=True)
+
+
+def _identity(record: ScoreRecord) -> tuple[Any, ...]:
+    """Return what two records of one network share even if one took longer: weights, data and settings."""
+    return record.get("fingerprint", record["scores"]), record.get("data"), record.get("settings")
+
+
 def _comparable(records: Sequence[ScoreRecord]) -> list[ScoreRecord]:
     """Return the records with the data and settings that most records have."""
-    usual = Counter(map(conditions, records)).most_common(1)[0][0]
-    return [record for record in records if conditions(record) == usual]
+    usual = Counter(map(_conditions, records)).most_common(1)[0][0]
+    return [record for record in records if _conditions(record) == usual]
 
 
 def _on_other_data(records: Sequence[ScoreRecord]) -> list[str]:
@@ -268,7 +294,8 @@ def _series(record: ScoreRecord) -> str:
 def _way(record: ScoreRecord) -> str:
     """Return a short name for the data, settings and layers of a record."""
     layers = [list(entry.get("layers", ())) for entry in record["scores"]]
-    return f"scored as {digest_of(conditions(record), layers)[:4]}"
+    digest = hashlib.blake2b(f"{_conditions(record)!r}{layers!r}".encode(), digest_size=12)
+    return f"scored as {digest.hexdigest()[:4]}"
 
 
 def _paper(row: str, kind: str) -> dict[str, float]:
@@ -276,19 +303,19 @@ def _paper(row: str, kind: str) -> dict[str, float]:
 
 
 def _cells(members: Sequence[ScoreRecord]) -> _Cells:
-    found: dict[str, list[Cell]] = {}
+    found: dict[str, list[_Cell]] = {}
     for record in members:
         for entry in record["scores"]:
             if entry["score"] is not None and entry["region"] in _COLUMNS:
-                found.setdefault(entry["region"], []).append(Cell(entry["score"], entry["score_error"]))
+                found.setdefault(entry["region"], []).append(_Cell(entry["score"], entry["score_error"]))
     return {column: _mean(found[column]) for column in _COLUMNS if column in found}
 
 
-def _mean(cells: Sequence[Cell]) -> Cell:
-    return Cell(float(np.mean([cell.score for cell in cells])), float(np.mean([cell.error for cell in cells])))
+def _mean(cells: Sequence[_Cell]) -> _Cell:
+    return _Cell(fmean(cell.score for cell in cells), fmean(cell.error for cell in cells))
 
 
-def _cell(cell: Cell | None, paper: float | None, best: float | None, kind: str) -> str:
+def _cell(cell: _Cell | None, paper: float | None, best: float | None, kind: str) -> str:
     beside = f" ({_number(paper)})" if paper is not None else ""
     if cell is None:
         return f"{MISSING}{beside}"
@@ -354,7 +381,7 @@ def _draw_line(axes: Axes, record: ScoreRecord, entry: dict[str, Any], depth: li
     axes.plot(depth.index(entry["layer"]), entry["layers"][entry["layer"]]["r"], "o", color=colour, mfc="none", ms=7)
 
 
-def _check_folder(folder: Path) -> None:
+def check_folder(folder: Path) -> None:
     """Raise an error if the folder has files in our places that `sleepconv brain` did not write."""
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"{folder} is a file; --out must be a folder")

@@ -1,10 +1,9 @@
 """Score networks on datasets; each network's scores are one JSON record, and are not computed twice."""
 
-import json
 import shutil
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -17,87 +16,48 @@ from tqdm import tqdm
 
 from sleepconv.brain.activations import activations, digest_of
 from sleepconv.brain.fits import Entry, Settings, fit_behaviour, fit_dissimilarities, fit_recording
-from sleepconv.brain.recordings import Dataset, Dissimilarities, LabelCounts, Recording
-from sleepconv.experiments.brain.candidates import Candidate
+from sleepconv.brain.recordings import Dataset, Dissimilarities, LabelCounts, Recording, read_folder
+from sleepconv.experiments.brain import scoreboard
+from sleepconv.experiments.brain.candidates import Candidate, candidates
+from sleepconv.experiments.brain.scoreboard import ScoreRecord, read_scores, write_scores
 from sleepconv.experiments.data import Images, cifar10
 from sleepconv.experiments.data.description import StrPath
-from sleepconv.files import parse_json, write_atomically
-
-ScoreRecord = dict[str, Any]
 
 
-def score(
-    networks: Sequence[Candidate],
-    datasets: Sequence[Dataset],
-    folder: Path,
+def score_runs(
+    runs: Sequence[StrPath],
+    data: StrPath,
+    out: StrPath,
     *,
-    settings: Settings | None = None,
+    untrained: bool = False,
+    with_pixels: bool = False,
+    layers: Sequence[str] | None = None,
     data_dir: StrPath | None = None,
 ) -> list[ScoreRecord]:
-    """Score every network on every dataset, with a progress bar, and write the records to ``folder``.
+    """Score the finished runs at and below these paths on all datasets of the folder ``data``.
 
-    Activations are kept in ``folder/activations-FINGERPRINT`` while a network is being scored, so that an interrupted
-    call resumes, and are removed when its record is written. Behaviour needs the CIFAR-10 test images in ``data_dir``;
-    without them the records say what is missing.
+    Records, table and figure are written to ``out``. Activations are kept in ``out/activations-FINGERPRINT`` while a
+    network is being scored, so that an interrupted call resumes, and are removed when its record is written. Behaviour
+    needs the CIFAR-10 test images in ``data_dir``; without them the records say what is missing.
+
+    Returns:
+        all records in ``out``, including those of earlier calls.
     """
+    folder = Path(out)
+    scoreboard.check_folder(folder)
+    datasets = read_folder(Path(data))
     names = [dataset.name for dataset in datasets]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"two datasets are called {repeated[0]!r}; rename one or leave it out")
+    networks = candidates(runs, untrained=untrained, with_pixels=with_pixels, layers=layers, data_dir=data_dir)
     behaviour = any(isinstance(dataset, LabelCounts) for dataset in datasets)
-    session = _Session(datasets, folder, settings or Settings(), *(_test_images(data_dir) if behaviour else (None, "")))
+    session = _Session(datasets, folder, Settings(), *(_test_images(data_dir) if behaviour else (None, "")))
     with tqdm(total=len(networks) * len(datasets), desc="brain", unit=" fits", disable=None) as bar:
-        return [session.load_or_score(network, bar) for network in networks]
-
-
-def write_scores(folder: Path, record: ScoreRecord) -> Path:
-    """Write a record atomically as ``folder/name.json``."""
-    path = folder / f"{record['name']}.json"
-    write_atomically(path, json.dumps(record, indent=1, allow_nan=False) + "\n")
-    return path
-
-
-def read_scores(path: Path) -> ScoreRecord:
-    """Read one record; raise a ValueError if the file is something else."""
-    try:
-        record = parse_json(path.read_text())
-        if all(isinstance(record[key], str) for key in ("name", "row", "kind")) and isinstance(record["scores"], list):
-            return record
-    except (ValueError, KeyError, TypeError):
-        pass
-    raise ValueError(f"{path} is not a record of `sleepconv brain score`; move it away or choose another folder")
-
-
-def read_all_scores(paths: Iterable[Path | str]) -> list[ScoreRecord]:
-    """Read the records in these files and folders, in alphabetical order; two records of one network must agree."""
-    files = [file for path in map(Path, paths) for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])]
-    if not files:
-        raise FileNotFoundError(f"no record in {', '.join(map(str, paths))}; `sleepconv brain score` writes them")
-    found: dict[str, tuple[Path, ScoreRecord]] = {}
-    for file in files:
-        record = read_scores(file)
-        first, known = found.setdefault(record["name"], (file, record))
-        if record != known and _identity(record) != _identity(known):
-            raise ValueError(
-                f"{first} and {file} are different records of {record['name']}, with other weights, data or settings; "
-                "leave one out"
-            )
-    return [record for _, record in found.values()]
-
-
-def conditions(record: ScoreRecord) -> str:
-    """Describe the data and settings of a record: only scores with the same ones can be compared or averaged.
-
-    >>> record = {"data": {"mine": "1f3a"}, "settings": {"folds": 10}, "scores": []}
-    >>> conditions(record) == conditions(record | {"data": {"mine": "77c0"}})
-    False
-    """
-    names = sorted(entry["dataset"] for entry in record["scores"])
-    return json.dumps([names, record.get("data"), record.get("settings")], sort_keys=True)
-
-
-def _identity(record: ScoreRecord) -> tuple[Any, ...]:
-    """Return what two records of one network share even if one took longer: weights, data and settings."""
-    return record.get("fingerprint", record["scores"]), record.get("data"), record.get("settings")
+        for network in networks:
+            session.score_unless_known(network, bar)
+    records = scoreboard.read_all_scores([folder])
+    scoreboard.write(records, folder)
+    return records
 
 
 def _test_images(data_dir: StrPath | None) -> tuple[Images | None, str]:
@@ -118,8 +78,8 @@ class _Session:
     test: Images | None
     why_no_test: str
 
-    def load_or_score(self, network: Candidate, bar: "tqdm[None]") -> ScoreRecord:
-        """Return the network's record, computed unless the folder has it."""
+    def score_unless_known(self, network: Candidate, bar: "tqdm[None]") -> None:
+        """Write the network's record unless the folder has it."""
         model, layers = network.network()
         contents = [value for dataset in self.datasets for value in vars(dataset).values()]
         fingerprint = digest_of(model, layers, network.prepare, self.settings, self.test is None, *contents)
@@ -127,7 +87,7 @@ class _Session:
         known = read_scores(path) if path.is_file() else {}
         if (known.get("fingerprint"), known.get("data")) == (fingerprint, self.data):
             bar.update(len(self.datasets))
-            return known
+            return
         started, entries = time.perf_counter(), []
         cache = self.folder / f"activations-{fingerprint}"  # no folder of a user's has this name
         for dataset in self.datasets:
@@ -152,10 +112,8 @@ class _Session:
             "fingerprint": fingerprint,
             "scores": entries,
         }
-        record = _rounded(record)
-        write_scores(self.folder, record)
+        write_scores(self.folder, _rounded(record))
         shutil.rmtree(cache, ignore_errors=True)
-        return record
 
     @cached_property
     def data(self) -> dict[str, str]:

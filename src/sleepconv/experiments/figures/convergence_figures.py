@@ -37,7 +37,7 @@ SETUPS: dict[str, _Setup] = {
 
 
 @dataclass(frozen=True)
-class FigureText:
+class _FigureText:
     """A figure's simulation and texts."""
 
     record: str
@@ -48,7 +48,7 @@ class FigureText:
 
 
 FIGURES = {
-    "4a": FigureText(
+    "4a": _FigureText(
         "hebbian",
         "Ideal Hebbian rule (Eq. 4)",
         "iterations",
@@ -58,7 +58,7 @@ FIGURES = {
         "rate 0.5/(1000 + t). Black dashed lines: the least possible, from Eq. 5 with the inputs' "
         "true covariance (C = I would give 2\u00a0log(γ/(1\u00a0+\u00a0γ))).",
     ),
-    "4b": FigureText(
+    "4b": _FigureText(
         "circuit",
         "Inhibitory circuit (Eq. 8), α = {inhibition:g}",
         "iterations (150 ms each)",
@@ -69,7 +69,7 @@ FIGURES = {
         "N({input_mean:g}, 1), and the learning rate 0.0003/√(1 + t/2), t > 50, and momentum "
         "{momentum:g} count Euler steps of 1 ms. {negative_rates}",
     ),
-    "5a": FigureText(
+    "5a": _FigureText(
         "hebbian-biased",
         "Biased Hebbian rule, α = {inhibition:g}",
         "iterations",
@@ -79,7 +79,7 @@ FIGURES = {
         "(with the text's N(1, 1) finite inhibition shrinks the mean weight along the mean input, and "
         "the SNR is far lower), weights N(1, 1), momentum {momentum:g}, learning rate 0.5/(1000 + t).",
     ),
-    "5b": FigureText(
+    "5b": _FigureText(
         "circuit",
         "Inhibitory circuit (Eq. 8), α = {inhibition:g}",
         "iterations (150 ms each)",
@@ -89,7 +89,7 @@ FIGURES = {
         "take part of each presentation to do so, which shifts where it ends. Inputs "
         "N({input_mean:g}, 1); learning rate and momentum count Euler steps of 1 ms. {negative_rates}",
     ),
-    "4-noise": FigureText(
+    "4-noise": _FigureText(
         "hebbian-noisy",
         "Noisy inputs, learning rates of order 1/t",
         "iterations",
