@@ -24,7 +24,7 @@ setup: .venv/installed
 
 test-brainscore: $(BRAINSCORE)/installed  ## the plugin in Brain-Score's own environment, and the library on NumPy 1.26
 	BS_INSTALL_DEPENDENCIES=no RESULTCACHING_DISABLE=1 $(BRAINSCORE)/bin/python -m pytest \
-	    tests/brainscore tests/brain tests/functional tests/nn
+	    tests/brainscore tests/brain tests/experiments/brain tests/functional tests/nn
 
 $(BRAINSCORE)/installed: pyproject.toml setup.py constraints-brainscore.txt
 	test -x $(BRAINSCORE)/bin/python || $(PYTHON) -m venv $(BRAINSCORE)

@@ -10,6 +10,7 @@ import torch
 
 import sleepconv
 from sleepconv.brain import (
+    Preparation,
     Recording,
     activations,
     ceiling,
@@ -17,10 +18,8 @@ from sleepconv.brain import (
     principal_axes,
     read_dataset,
 )
-from sleepconv.experiments.brain import Preparation
-from sleepconv.experiments.data import Statistics
 
-prepare = Preparation((3, 16, 16), Statistics((127.5,) * 3, (60.0,) * 3))
+prepare = Preparation((3, 16, 16), mean=(127.5,) * 3, std=(60.0,) * 3)
 
 
 def made_up_brain() -> Recording:

@@ -29,7 +29,9 @@ def test_answers_are_those_of_a_forward_pass_whatever_the_batches():
 
 def test_answers_without_room_on_the_disk_are_one_error_and_leave_no_file(tmp_path, limit_files):
     limit_files(4000)
-    with pytest.raises(OSError, match=r"cannot keep the answers of layer '0', 5,760 bytes, in .*; make room there"):
+    with pytest.raises(
+        OSError, match=r"cannot write the activations of layer '0' \(5,760 bytes\) to .*; free some space"
+    ):
         activations(network(), IMAGES, ["4", "0"], cache=tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -97,7 +99,7 @@ def test_a_layer_that_does_not_run_is_named():
 
 
 def test_no_image_is_an_error():
-    with pytest.raises(ValueError, match="0 images"):
+    with pytest.raises(ValueError, match="got 0 images"):
         activations(network(), IMAGES[:0], ["2"])
 
 

@@ -57,12 +57,12 @@ def test_a_person_is_as_consistent_with_people_as_two_people_are():
 
 
 def test_sides_without_errors_cannot_be_compared():
-    with pytest.raises(ValueError, match="neither side makes an error"):
+    with pytest.raises(ValueError, match="neither side makes any errors"):
         error_consistency(np.ones(3, bool), np.ones(3))
 
 
 def test_logits_and_counts_of_different_shape_are_an_error():
-    with pytest.raises(ValueError, match="each needs a row per image"):
+    with pytest.raises(ValueError, match="must have the same shape and a row for each"):
         agreement(np.zeros((400, 3)), COUNTS, LABELS)
 
 
@@ -75,5 +75,5 @@ def test_small_whole_numbers_do_not_overflow():
 
 def test_people_who_do_not_agree_are_no_measure():
     data = LabelCounts("mine", np.ones((50, 10), int))
-    with pytest.raises(ValueError, match="two people agree in their errors no more than by chance"):
+    with pytest.raises(ValueError, match="people agree in their errors no more than by chance"):
         fit_behaviour(data, RANDOM.random((50, 10)), np.arange(50) % 10, Settings())

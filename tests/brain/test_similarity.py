@@ -3,8 +3,8 @@ import pytest
 from scipy.stats import spearmanr
 
 from sleepconv.brain.fits import Settings, fit_dissimilarities
-from sleepconv.brain.predictivity import dissimilarity, noise_ceiling, similarity
 from sleepconv.brain.recordings import Dissimilarities
+from sleepconv.brain.similarity import dissimilarity, noise_ceiling, similarity
 
 LAYERS = {name: np.random.default_rng(seed).normal(size=(40, 30)) for seed, name in enumerate(["wrong", "right"])}
 PICTURES = np.zeros((40, 4, 4), np.uint8)
@@ -56,7 +56,7 @@ def test_a_layer_that_answers_the_same_to_all_images_is_similar_to_nothing():
 
 
 def test_a_network_that_overflows_is_not_scored():
-    with pytest.raises(ValueError, match="not finite"):
+    with pytest.raises(ValueError, match="NaN or infinity"):
         dissimilarity(np.full((9, 5), np.nan))
 
 

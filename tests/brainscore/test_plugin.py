@@ -13,7 +13,8 @@ from brainscore_vision.benchmark_helpers.neural_common import NeuralBenchmark
 from brainscore_vision.model_interface import BrainModel
 from PIL import Image
 
-from sleepconv.experiments.brain import Preparation, activations, preparation_for
+from sleepconv.brain import Preparation, activations
+from sleepconv.experiments.brain.candidates import preparation_for
 from sleepconv.experiments.brain.plugin import write_plugin
 from sleepconv.experiments.runs import Run, RunFolder
 from sleepconv.experiments.training import build_network, compact_state

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.testing.compare import compare_images
 
 from sleepconv.cli import main
-from sleepconv.experiments.figures.convergence_figures import FIGURES, SETUPS, draw, read
+from sleepconv.experiments.figures.convergence_figures import FIGURES, SETUPS, draw, read_simulation
 from sleepconv.experiments.runs import find_runs
 from sleepconv.experiments.runs.folder import ENVIRONMENT, METRICS, RECIPE, SUMMARY
 
@@ -45,7 +45,7 @@ def test_figure_6_is_drawn_from_the_records(tmp_path):
 @pytest.mark.parametrize("name", ["4a", "4b"])
 def test_figure_4_is_drawn_from_the_record_of_its_simulation(name, tmp_path):
     simulation = FIGURES[name].record
-    record = read(ROOT / f"results/convergence/{simulation}.json")
+    record = read_simulation(ROOT / f"results/convergence/{simulation}.json")
     assert record["setup"] == json.loads(json.dumps(asdict(SETUPS[simulation])))
     draw(name, record, tmp_path)
     shown = ROOT / f"docs/pictures/figure-{name}.png"

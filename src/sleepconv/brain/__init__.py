@@ -1,24 +1,17 @@
-"""How well networks fit the ventral stream and behaviour: regressions, dissimilarities, people's labels."""
+"""Fits of any PyTorch model to the ventral stream and to behaviour."""
 
-from sleepconv.brain.activations import activations, comparable_layers
+from sleepconv.brain.activations import Preparation, activations, comparable_layers
 from sleepconv.brain.behaviour import Agreement, agreement
-from sleepconv.brain.predictivity import (
-    Predictivity,
-    ceiling,
-    dissimilarity,
-    noise_ceiling,
-    predictivity,
-    principal_axes,
-    reliability,
-    similarity,
-)
+from sleepconv.brain.predictivity import Predictivity, ceiling, predictivity, principal_axes, reliability
 from sleepconv.brain.recordings import Dissimilarities, LabelCounts, Recording, read_dataset, read_folder
+from sleepconv.brain.similarity import dissimilarity, noise_ceiling, similarity
 
 __all__ = [
     "Agreement",
     "Dissimilarities",
     "LabelCounts",
     "Predictivity",
+    "Preparation",
     "Recording",
     "activations",
     "agreement",

@@ -1,4 +1,4 @@
-"""One network, one dataset, one entry of a record: the layer chosen on half of the images, scored on the others."""
+"""Fit of a network to a dataset: the best layer is chosen on half of the images and scored on the other half."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -14,26 +14,23 @@ from sleepconv.brain.behaviour import agreement
 from sleepconv.brain.predictivity import (
     COMPONENTS,
     FOLDS,
-    NoiseCeiling,
     Predictivity,
     ceiling,
-    dissimilarity,
     halves,
-    noise_ceiling,
     predictivity,
     principal_axes,
-    similarity,
     varying,
 )
 from sleepconv.brain.recordings import Dissimilarities, LabelCounts, Recording
+from sleepconv.brain.similarity import NoiseCeiling, dissimilarity, noise_ceiling, similarity
 
-Features = Mapping[str, Float[np.ndarray, "images features"]]
+_Features = Mapping[str, Float[np.ndarray, "images features"]]
 Entry = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How fits are made; a record keeps them.
+    """Options of a fit, which its record keeps.
 
     Attributes:
         components: of partial least squares.
@@ -50,8 +47,8 @@ class Settings:
     seed: int = 0
 
 
-def fit_recording(recording: Recording, features: Features, settings: Settings) -> Entry:
-    """Score a network on a recording: neural predictivity of every layer, and of the one that the other half chose.
+def fit_recording(recording: Recording, features: _Features, settings: Settings) -> Entry:
+    """Score a network on a recording: neural predictivity of every layer, and of the layer that the other half chose.
 
     >>> random = np.random.default_rng(0)
     >>> layers = {name: random.normal(size=(200, 40)) for name in ("first", "second")}
@@ -64,22 +61,22 @@ def fit_recording(recording: Recording, features: Features, settings: Settings) 
     choosing, scoring = halves(len(means), groups=recording.groups, seed=settings.seed)
     kept = varying(means[choosing]) & varying(means[scoring])
     if not kept.any():
-        raise ValueError(f"{recording.name}: no neuron answers to every image and differently to some")
-    top = _ceiling_of(_Shared(recording), tuple(scoring), tuple(np.flatnonzero(kept)), settings.seed)
+        raise ValueError(f"{recording.name}: no neuron has a response to every image that is not constant")
+    limit = _ceiling_of(recording, tuple(scoring), tuple(np.flatnonzero(kept)), settings.seed)
     layers: dict[str, Entry] = {}
     for name, rows in features.items():
         chosen = _predictivity(rows, means, kept, choosing, recording, settings, folds=settings.choice_folds)
-        scored = _predictivity(rows, means, kept, scoring, recording, settings, ceiling=top)
+        scored = _predictivity(rows, means, kept, scoring, recording, settings, ceiling=limit)
         layers[name] = {"choice_r": chosen.r} | _numbers(scored)
     best = max(layers, key=lambda name: layers[name]["choice_r"])
-    ridge = _predictivity(features[best], means, kept, scoring, recording, settings, ceiling=top, regression="ridge")
+    ridge = _predictivity(features[best], means, kept, scoring, recording, settings, ceiling=limit, regression="ridge")
     return {
         "dataset": recording.name,
         "region": recording.region,
         "method": "pls",
         "layer": best,
         **{key: value for key, value in layers[best].items() if key != "choice_r"},
-        "ceiling": top,
+        "ceiling": limit,
         "ridge": _numbers(ridge),
         "images": len(means),
         "neurons": int(kept.sum()),
@@ -88,7 +85,7 @@ def fit_recording(recording: Recording, features: Features, settings: Settings) 
     }
 
 
-def fit_dissimilarities(data: Dissimilarities, features: Features, settings: Settings) -> Entry:
+def fit_dissimilarities(data: Dissimilarities, features: _Features, settings: Settings) -> Entry:
     """Score a network on dissimilarities, over several random halves of the images.
 
     >>> rows = np.random.default_rng(0).normal(size=(40, 9))
@@ -106,13 +103,13 @@ def fit_dissimilarities(data: Dissimilarities, features: Features, settings: Set
         for name, rdm in rdms.items()
     }
     ceilings = [noise_ceiling(_part(data.rdms, half)) for _, half in parts]
-    judged = np.array([r[name][i] for i, name in enumerate(chosen)])
+    chosen_r = np.array([r[name][i] for i, name in enumerate(chosen)])
     return {
         "dataset": data.name,
         "region": data.region,
         "method": "rsa",
         "layer": Counter(chosen).most_common(1)[0][0],
-        **_similarity_numbers(judged, ceilings),
+        **_similarity_numbers(chosen_r, ceilings),
         "images": len(data.images),
         "subjects": len(data.rdms),
         "layers": {name: _similarity_numbers(values, ceilings) for name, values in r.items()},
@@ -120,20 +117,22 @@ def fit_dissimilarities(data: Dissimilarities, features: Features, settings: Set
 
 
 def fit_behaviour(data: LabelCounts, logits: np.ndarray, labels: np.ndarray, settings: Settings) -> Entry:
-    """Score a network's answers against people's; the errors are over ten parts of the images."""
-    whole = agreement(logits, data.counts, labels, seed=settings.seed)
-    if not whole.people_kappa > 0:
-        raise ValueError(f"two people agree in their errors no more than by chance (κ {whole.people_kappa:.2g})")
-    parts = [rows for _, rows in KFold(settings.folds, shuffle=True, random_state=settings.seed).split(logits)]
-    scores = [agreement(logits[rows], data.counts[rows], labels[rows], seed=settings.seed).score for rows in parts]
+    """Score a network's answers against people's; the error is the deviation over parts of the images."""
+    overall = agreement(logits, data.counts, labels, seed=settings.seed)
+    if not overall.people_kappa > 0:
+        raise ValueError(
+            f"people agree in their errors no more than by chance (κ = {overall.people_kappa:.2g}): there is no ceiling"
+        )
+    folds = [rows for _, rows in KFold(settings.folds, shuffle=True, random_state=settings.seed).split(logits)]
+    scores = [agreement(logits[rows], data.counts[rows], labels[rows], seed=settings.seed).score for rows in folds]
     return {
         "dataset": data.name,
         "region": data.region,
         "method": "error consistency",
-        "score": whole.score,
+        "score": overall.score,
         "score_error": float(np.std(scores, ddof=1)),
-        "ceiling": whole.people_kappa,
-        **asdict(whole),
+        "ceiling": overall.people_kappa,
+        **asdict(overall),
         "accuracy": float((logits.argmax(axis=1) == labels).mean()),
         "images": len(labels),
     }
@@ -158,14 +157,14 @@ def _numbers(fit: Predictivity) -> Entry:
 
 
 def _similarity_numbers(r: np.ndarray, ceilings: list[NoiseCeiling | None]) -> Entry:
-    """ρ and ρ / upper ceiling, as Brain-Score divides for RSA."""
+    """Summarise ρ and ρ / upper ceiling, the score that Brain-Score uses for RSA."""
     plain: Entry = {"r": float(r.mean()), "r_error": float(r.std(ddof=1))}
     known = [c for c in ceilings if c is not None]
     if not known:
         return {"score": None, "score_error": None, **plain, "ceiling": None, "ceiling_lower": None}
     upper, lower = (np.array([getattr(c, side) for c in known]) for side in ("upper", "lower"))
     if (upper <= 0).any():
-        raise ValueError("the subjects' dissimilarities do not agree, no fit can be judged")
+        raise ValueError("the subjects' dissimilarities do not agree, so there is no ceiling to compare with")
     scores = r / upper
     normalised = {"score": float(scores.mean()), "score_error": float(scores.std(ddof=1))}
     return normalised | plain | {"ceiling": float(upper.mean()), "ceiling_lower": float(lower.mean())}
@@ -175,21 +174,9 @@ def _part(rdms: np.ndarray, half: np.ndarray) -> np.ndarray:
     return rdms[..., half[:, None], half]
 
 
-@dataclass(frozen=True)
-class _Shared:
-    """A recording that all networks are scored on: equal only to itself, so that its ceiling is computed once."""
-
-    recording: Recording
-
-    def __hash__(self) -> int:
-        return id(self.recording)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Shared) and other.recording is self.recording
-
-
 @lru_cache(maxsize=16)
-def _ceiling_of(shared: _Shared, rows: tuple[int, ...], neurons: tuple[int, ...], seed: int) -> float | None:
-    if not shared.recording.has_repeats:
+def _ceiling_of(recording: Recording, rows: tuple[int, ...], neurons: tuple[int, ...], seed: int) -> float | None:
+    """Compute the ceiling once for all networks that are scored on a recording."""
+    if not recording.has_repeats:
         return None
-    return ceiling(shared.recording.responses[list(rows)][:, list(neurons)], seed=seed)
+    return ceiling(recording.responses[list(rows)][:, list(neurons)], seed=seed)

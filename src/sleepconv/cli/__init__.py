@@ -1,4 +1,4 @@
-"""The command line: thin verbs, nothing else. What a verb needs is imported when it runs."""
+"""The command line: thin verbs, each of which imports what it needs when it runs."""
 
 import argparse
 import os
@@ -13,16 +13,16 @@ CLOSED_PIPE = 128 + 13
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb; an expected error is one line, ``--debug`` shows its traceback.
+    """Run one verb; expected errors are reported in one line, and with a traceback if ``--debug`` is given.
 
     Returns:
-        0 if all went well, 1 after an error, 2 if the command was not understood, 128 + its number after a signal.
+        0 on success, 1 after an error, 2 for a usage error, 128 + its number after a signal.
     """
     options = _parser().parse_args(arguments)
     try:
         return options.run(options) or 0
     except (ValueError, TypeError, OSError, RuntimeError, ImportError) as error:
-        if options.debug or (isinstance(error, BrokenPipeError) and _nobody_reads()):
+        if options.debug or (isinstance(error, BrokenPipeError) and _output_is_closed()):
             raise
         print(f"sleepconv: {error}", file=sys.stderr)
         return 1
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def program() -> int:
-    """``main`` as a process of its own, whose reader may have seen enough (``sleepconv list | head``): no error."""
+    """Run `main` as a process; a reader that stops early (``sleepconv list | head``) is not an error."""
     try:
         try:
             return main()
@@ -40,16 +40,16 @@ def program() -> int:
             if sys.stdout is not None:
                 sys.stdout.flush()
     except BrokenPipeError:
-        if not _nobody_reads():
+        if not _output_is_closed():
             raise
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())  # Python flushes once more when it ends
+        os.dup2(nowhere, sys.stdout.fileno())  # Python flushes standard output once more at exit
         os.close(nowhere)
         return CLOSED_PIPE
 
 
-def _nobody_reads() -> bool:
-    """Whether it is standard output, and not some other pipe, that is broken."""
+def _output_is_closed() -> bool:
+    """Whether standard output, and not some other pipe, is broken."""
     try:
         sys.stdout.flush()
         reader = select.poll()
@@ -57,7 +57,7 @@ def _nobody_reads() -> bool:
         return any(event & select.POLLERR for _, event in reader.poll(0))
     except BrokenPipeError:
         return True
-    except (AttributeError, OSError):  # not a file, or a system without poll
+    except (AttributeError, OSError):  # not a file, or no poll on this system
         return False
 
 
@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="sleepconv",
         description="Locally connected networks that become convolutional in their sleep.",
-        epilog="sleepconv VERB --help tells more, with an example.",
+        epilog="sleepconv VERB --help has details and an example.",
     )
     parser.set_defaults(debug=False)
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)

@@ -1,4 +1,4 @@
-"""Speed and memory."""
+"""``sleepconv bench``."""
 
 import argparse
 
@@ -8,10 +8,10 @@ from sleepconv.cli.verbs import Verbs
 def add_bench(verbs: Verbs) -> None:
     """Add ``sleepconv bench``."""
     verb = verbs.add_parser(
-        "bench", help="measure speed and memory, as ratios in one run", epilog="example: sleepconv bench --quick"
+        "bench", help="measure speed and memory as ratios", epilog="example: sleepconv bench --quick"
     )
-    verb.add_argument("--json", metavar="FILE", help="also write the numbers here")
-    verb.add_argument("--markdown", metavar="FILE", help="also write the table here")
+    verb.add_argument("--json", metavar="FILE", help="also write the numbers to this file")
+    verb.add_argument("--markdown", metavar="FILE", help="also write the page to this file")
     verb.add_argument("--quick", action="store_true", help="fewer repetitions and shapes, for a first look")
     verb.set_defaults(run=_bench)
 
@@ -19,4 +19,5 @@ def add_bench(verbs: Verbs) -> None:
 def _bench(options: argparse.Namespace) -> int:
     from sleepconv.experiments.bench import speeds
 
-    return speeds.run(json_path=options.json, markdown_path=options.markdown, quick=options.quick)
+    print(speeds.run(json_path=options.json, markdown_path=options.markdown, quick=options.quick), end="")
+    return 0

@@ -1,4 +1,4 @@
-"""`sleepconv brain`."""
+"""``sleepconv brain``: score, table, plugin."""
 
 import argparse
 import sys
@@ -7,10 +7,10 @@ from sleepconv.cli.verbs import Verbs
 
 
 def add_brain(verbs: Verbs) -> None:
-    """How well networks fit the ventral stream and behaviour."""
+    """Add ``sleepconv brain``."""
     brain = verbs.add_parser(
         "brain",
-        help="how well networks fit the ventral stream and behaviour",
+        help="compare networks with the ventral stream and with people",
         epilog="example: sleepconv brain score runs --data recordings --untrained --pixels",
     )
     actions = brain.add_subparsers(title="actions", metavar="ACTION", required=True)
@@ -22,7 +22,7 @@ def add_brain(verbs: Verbs) -> None:
         epilog="example: sleepconv brain plugin runs/cifar10_local/scale-1-seed-0 --out submission",
     )
     plugin.add_argument("path", metavar="RUN", help="the finished run")
-    plugin.add_argument("--out", required=True, metavar="DIR", help="where the submission's folder is made")
+    plugin.add_argument("--out", required=True, metavar="DIR", help="where to make the submission's folder")
     plugin.set_defaults(run=_plugin)
 
 
@@ -33,35 +33,39 @@ def _add_score(actions: Verbs) -> None:
         epilog="example: sleepconv brain score runs --data recordings --untrained --pixels",
     )
     score.add_argument("runs", nargs="+", metavar="RUN", help="a run's folder, or one with runs below it")
-    score.add_argument("--data", required=True, metavar="DIR", help="recordings, dissimilarities, label counts")
-    score.add_argument("--out", default="brain", metavar="DIR", help="where records go (default: brain)")
+    score.add_argument(
+        "--data", required=True, metavar="DIR", help="folder of recordings, dissimilarities, label counts"
+    )
+    score.add_argument(
+        "--out", default="brain", metavar="DIR", help="where to write records, table and figure (default: brain)"
+    )
     score.add_argument("--untrained", action="store_true", help="also score the networks before training")
-    score.add_argument("--pixels", action="store_true", help="also score the images themselves")
-    score.add_argument("--layers", nargs="+", metavar="NAME", help="compare these only (default: blocks)")
-    score.add_argument("--data-dir", metavar="DIR", help="where CIFAR-10 lies, whose test images behaviour needs")
-    score.add_argument("--json", action="store_true", help="the table and records for a script")
+    score.add_argument("--pixels", action="store_true", help="also score the pixels of the images")
+    score.add_argument("--layers", nargs="+", metavar="NAME", help="compare only these layers (default: blocks)")
+    score.add_argument("--data-dir", metavar="DIR", help="where CIFAR-10 is, whose test images behaviour needs")
+    score.add_argument("--json", action="store_true", help="print table and records as JSON")
     score.set_defaults(run=_score)
 
 
 def _add_table(actions: Verbs) -> None:
     table = actions.add_parser(
         "table",
-        help="make table and figure again from records",
+        help="make table and figure from records",
         epilog="example: sleepconv brain table results/brain",
     )
     table.add_argument("records", nargs="+", metavar="RECORD", help="a record, or a folder of them")
-    table.add_argument("--out", metavar="DIR", help="also write table.md and layers.png, .svg here")
+    table.add_argument("--out", metavar="DIR", help="also write table.md and layers.png, .svg to this folder")
     table.add_argument("--format", choices=["text", "markdown"], default="text", help="default: text")
-    table.add_argument("--json", action="store_true", help="the table and records for a script")
+    table.add_argument("--json", action="store_true", help="print table and records as JSON")
     table.set_defaults(run=_table)
 
 
 def _score(options: argparse.Namespace) -> int:
-    from sleepconv.experiments.brain import scoreboard
-    from sleepconv.experiments.brain.candidates import without_weights
-    from sleepconv.experiments.brain.scoring import read_all
+    from sleepconv.experiments.brain.candidates import runs_without_weights
+    from sleepconv.experiments.brain.scoreboard import rendered
+    from sleepconv.experiments.brain.scoring import score_runs
 
-    scoreboard.score_runs(
+    records = score_runs(
         options.runs,
         options.data,
         options.out,
@@ -70,23 +74,19 @@ def _score(options: argparse.Namespace) -> int:
         layers=options.layers,
         data_dir=options.data_dir,
     )
-    records = read_all([options.out])
-    scoreboard.write(records, options.out)
-    for path in without_weights(options.runs):
+    for path in runs_without_weights(options.runs):
         print(f"sleepconv: {path} left out: it is not finished, or has no weights", file=sys.stderr)
-    print(scoreboard.as_json(records) if options.json else scoreboard.as_text(records))
+    print(rendered(records, "json" if options.json else "text"))
     return 0
 
 
 def _table(options: argparse.Namespace) -> int:
     from sleepconv.experiments.brain import scoreboard
-    from sleepconv.experiments.brain.scoring import read_all
 
-    records = read_all(options.records)
+    records = scoreboard.read_all_scores(options.records)
     if options.out:
         scoreboard.write(records, options.out)
-    shown = scoreboard.as_markdown if options.format == "markdown" else scoreboard.as_text
-    print(scoreboard.as_json(records) if options.json else shown(records))
+    print(scoreboard.rendered(records, "json" if options.json else options.format))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The demo."""
+"""``sleepconv demo``."""
 
 import argparse
 import json
@@ -11,13 +11,13 @@ def add_demo(verbs: Verbs) -> None:
     """Add ``sleepconv demo``."""
     verb = verbs.add_parser(
         "demo",
-        help="digits where no digit was ever seen, in a minute or two",
+        help="recognise digits where none was ever seen, in a minute or two",
         epilog="example: sleepconv demo --out demo",
     )
     verb.add_argument("--out", metavar="DIR", default="demo", help="where to write (default: demo)")
-    verb.add_argument("--seeds", type=int, default=3, metavar="N", help="networks of each kind (default: 3)")
+    verb.add_argument("--seeds", type=int, default=3, metavar="N", help="number of networks of each kind (default: 3)")
     verb.add_argument("--scale", type=float, default=1.0, metavar="S", help="train this fraction of the epochs")
-    verb.add_argument("--json", action="store_true", help="the numbers for a script: {network: {column: accuracy}}")
+    verb.add_argument("--json", action="store_true", help="print the numbers as JSON: {network: {column: accuracy}}")
     verb.set_defaults(run=_demo)
 
 
@@ -27,9 +27,6 @@ def _demo(options: argparse.Namespace) -> int:
     demo = run_demo(
         options.out, seeds=options.seeds, scale=options.scale, say=lambda text: print(text, file=sys.stderr)
     )
-    if options.json:
-        print(json.dumps(demo.as_dict()))
-        return 0
-    print(f"\n{demo.table()}\n")
-    print(f"maps:   {demo.pictures[0]}\nreport: {demo.report}")
+    files = f"maps:   {demo.pictures[0]}\nreport: {demo.report}"
+    print(json.dumps(demo.as_dict()) if options.json else f"\n{demo.table()}\n\n{files}")
     return 0

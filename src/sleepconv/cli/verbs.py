@@ -1,22 +1,22 @@
-"""A parser whose errors suggest what was meant, and that can show where they arose."""
+"""The argument parser of all verbs."""
 
 import argparse
 from typing import Any
 
 from sleepconv.names import did_you_mean
 
-Verbs = argparse._SubParsersAction  # argparse has no public name for it
+Verbs = argparse._SubParsersAction  # argparse has no public name for this class
 
 
 class Parser(argparse.ArgumentParser):
-    """An ``ArgumentParser`` that answers a misspelt verb or choice with the nearest, and takes ``--debug``.
+    """An ``ArgumentParser`` that suggests the nearest verb or choice for a misspelt one, and accepts ``--debug``.
 
-    The parsers of verbs and actions are of the same class, so that ``--debug`` may stand before and after a verb.
+    argparse uses the same class for verbs and actions, so ``--debug`` may come before or after a verb.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        # Without a default, lest a verb's parser undo what was said before the verb.
+        # With a default, a verb's parser would undo a --debug before the verb.
         self.add_argument(
             "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error"
         )

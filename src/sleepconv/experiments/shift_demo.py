@@ -34,8 +34,8 @@ from sleepconv.experiments.figures.visual_field import (
     read_visual_field,
 )
 from sleepconv.experiments.report import write_report
-from sleepconv.experiments.report.page import html_table
 from sleepconv.experiments.runs import Run, RunFolder, run_path
+from sleepconv.experiments.runs.sheets import Sheet
 from sleepconv.experiments.sweep.workers import available_cores
 from sleepconv.experiments.training import train
 from sleepconv.experiments.training.progress import terminated_like_interrupted
@@ -76,9 +76,9 @@ class Demo:
 
     def table(self) -> str:
         """The accuracies in the three parts of the visual field, as text."""
-        head, *rows = [["accuracy in percent", *[f"columns {part}" for part in PARTS]], *part_rows(self.fields)]
-        lines = [f"{name:<20}" + "".join(f"{cell:>30}" for cell in cells) for name, *cells in (head, *rows)]
-        return "\n".join([*lines, f"mean of {_runs(self.seeds)}, {_images(self.fields)} test digits at each place"])
+        note = f"Mean of {_runs(self.seeds)}, {_images(self.fields)} test digits at each place."
+        columns = ["", *[f"columns {part}" for part in PARTS]]
+        return Sheet("Accuracy in percent", columns, part_rows(self.fields), [note]).text()
 
 
 def run_demo(
@@ -113,7 +113,7 @@ def run_demo(
         folders = {key: _settle(run_path(draft, run), run_path(out / "runs", run)) for key, run in runs.items()}
     fields = {network: mean_of([_field(folders[network, seed]) for seed in range(seeds)]) for network in NETWORKS}
     pictures = draw_maps(fields, out)
-    table = html_table(["", *PARTS], part_rows(fields))
+    table = Sheet("", ["", *PARTS], part_rows(fields)).html()
     report = write_report(
         [folders[network, seed] for network in NETWORKS for seed in range(seeds)],
         out / "report.html",

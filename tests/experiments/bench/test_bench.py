@@ -1,5 +1,8 @@
 """The benchmark measures what it says, on small shapes."""
 
+import json
+from pathlib import Path
+
 import torch
 from torch import nn
 
@@ -57,3 +60,8 @@ def test_the_page_shows_a_missing_peer_as_a_dash():
     page = report.as_markdown(record)
     assert "| 3→16, 3×3, stride 1, 32×32 | 32 | 1000.00 | 0.50 | 0.25 | – | 10% |" in page
     assert "| time | 32 | 1.00 s | 0.50 | 0.25 |" in page
+
+
+def test_the_page_that_is_checked_in_is_that_of_its_record():
+    folder = Path(__file__).parents[3] / "benchmarks"
+    assert (folder / "README.md").read_text() == report.as_markdown(json.loads((folder / "last.json").read_text()))

@@ -26,7 +26,7 @@ def small_setups(monkeypatch):
 @pytest.mark.parametrize("name", convergence_figures.FIGURES)
 def test_the_command_draws_png_and_svg_from_a_record_beside_them(name, small_setups, tmp_path, capsys):
     assert cli.main(["figure", name, "--out", str(tmp_path), "--seed", "3"]) == 0
-    record = records.read(tmp_path / f"{convergence_figures.FIGURES[name].record}.json")
+    record = records.read_simulation(tmp_path / f"{convergence_figures.FIGURES[name].record}.json")
     assert record["setup"]["seed"] == 3
     png, svg = (tmp_path / f"figure-{name}.{kind}" for kind in ("png", "svg"))
     assert capsys.readouterr().out.split() == [str(png), str(svg)]
@@ -56,8 +56,8 @@ def test_a_curve_that_reaches_infinite_snr_is_drawn_up_to_there(small_setups, tm
     for run in record["curves"][0]["negative_log_snr"]:
         run[-1] = -math.inf
     record["curves"][0]["theory"]["ideal"] = -math.inf
-    records.write(tmp_path / "infinite.json", record)
-    for path in convergence_figures.draw("4a", records.read(tmp_path / "infinite.json"), tmp_path):
+    records.write_simulation(tmp_path / "infinite.json", record)
+    for path in convergence_figures.draw("4a", records.read_simulation(tmp_path / "infinite.json"), tmp_path):
         assert path.stat().st_size > 1000
 
 

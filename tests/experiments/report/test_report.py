@@ -9,7 +9,7 @@ import torch
 
 from sleepconv import cli
 from sleepconv.experiments.data import Images, Statistics, Task, TensorSource, Translate
-from sleepconv.experiments.report.page import group
+from sleepconv.experiments.report.groups import group
 from sleepconv.experiments.runs import Run, find_runs, run_path
 from sleepconv.experiments.runs.folder import RECIPE, WEIGHTS, RunFolder
 from sleepconv.experiments.training import train
@@ -131,7 +131,7 @@ def test_a_run_that_has_just_begun_shows_dashes(tmp_path):
     folder.write(RECIPE, Run("begun", "cifar10", "local", 1e-3).as_json())
     page = report(tmp_path / "runs", tmp_path / "report.html")
     assert page.sections["Accuracy"].count("–") == 6
-    assert "0 of 1 ended, 0 of 200 epochs so far" in page.sections["Accuracy"]
+    assert "0 of 1 finished, 0 of 200 epochs so far" in page.sections["Accuracy"]
     for name in SECTIONS[2:]:
         assert page.sections[name][-1].startswith("–")
 

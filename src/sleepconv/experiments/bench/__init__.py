@@ -1,1 +1,1 @@
-"""Speed and memory, as ratios in one run on the same machine."""
+"""Benchmarks of speed and memory, as ratios measured in one run on one machine."""

@@ -1,4 +1,4 @@
-"""Measure times against each other, and peak memory in a process of its own."""
+"""Time contenders against each other, and measure peak memory in a separate process."""
 
 import json
 import resource
@@ -18,7 +18,7 @@ from sleepconv.nn import LocallyConnected2d
 
 
 def race(contenders: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Best time of each in seconds; they take turns, so that noise from outside meets all of them."""
+    """Return the best time of each in seconds; they take turns, so that outside load affects all of them."""
     best = {name: float("inf") for name in contenders}
     for round_number in range(rounds + 1):
         for name, run in contenders.items():
@@ -30,32 +30,32 @@ def race(contenders: Mapping[str, Callable[[], object]], rounds: int) -> dict[st
 
 
 def matrix_product_gflops(rounds: int) -> float:
-    """What a large matrix product reaches here."""
+    """Measure the speed of a large matrix product on this machine."""
     a, b = torch.randn(2048, 2048), torch.randn(2048, 2048)
     return 2 * 2048**3 / race({"product": lambda: a @ b}, rounds)["product"] / 1e9
 
 
 def layer_gflop(layer: LocallyConnected2d, batch: int) -> float:
-    """Billions of operations in forward, input gradient and weight gradient (taps in the padding counted too)."""
+    """Count the operations, in billions, of forward pass and both gradients, including those in the padding."""
     return 3 * 2 * batch * layer.weight.numel() / 1e9
 
 
 def geometric_mean(values: list[float]) -> float:
-    """exp of the mean log."""
+    """Return the exponential of the mean logarithm."""
     return exp(sum(map(log, values)) / len(values))
 
 
 def network_memory(network: str, batch: int) -> float:
-    """Peak resident memory in GB of a process that does two training steps of ResNet20."""
-    return _in_a_process_of_its_own("network", network, batch)
+    """Measure the peak memory in GB of a process that takes two training steps of ResNet20."""
+    return _in_a_separate_process("network", network, batch)
 
 
 def layer_memory(shape: Sequence[int], batch: int) -> float:
-    """Peak resident memory in GB that two forward and backward passes of one layer add to a process."""
-    return _in_a_process_of_its_own("layer", list(shape), batch)
+    """Measure the peak memory in GB that two forward and backward passes of one layer add to a process."""
+    return _in_a_separate_process("layer", list(shape), batch)
 
 
-def _in_a_process_of_its_own(*what: Any) -> float:
+def _in_a_separate_process(*what: Any) -> float:
     command = [sys.executable, "-m", "sleepconv.experiments.bench.measure", json.dumps(what)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode:
@@ -68,7 +68,7 @@ def _measure(kind: str, what: Any, batch: int) -> float:
         step, before = training_step(networks()[what](), batch), 0.0
     else:
         step = layer_steps(layer_of_shape([1, 1, 1, 1, 1]), 1, unfold=False)["sleepconv"]
-        step()  # what the libraries need is not the layer's
+        step()  # so that what the libraries allocate is not attributed to the layer
         before = _peak()
         step = layer_steps(layer_of_shape(what), batch, unfold=False)["sleepconv"]
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""What the locally connected layer is compared with."""
+"""What the locally connected layer is compared with: convolution, unfold and einsum, JAX."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -11,18 +11,18 @@ from torch import Tensor, nn
 from sleepconv.models import resnet20
 from sleepconv.nn import LocallyConnected2d, to_locally_connected
 
-Step = Callable[[], None]
+_Step = Callable[[], None]
 
 
 class UnfoldEinsum2d(nn.Module):
-    """The usual way to a locally connected layer: unfold the input, then contract it with the weights."""
+    """The usual locally connected layer: unfold the input, then contract it with the weights."""
 
     def __init__(self, layer: LocallyConnected2d) -> None:
         super().__init__()
         self.weight, self.layer = layer.weight, [layer]
 
     def forward(self, x: Tensor) -> Tensor:
-        """The layer's response."""
+        """Compute the layer's output."""
         (layer,) = self.layer
         columns = F.unfold(x, layer.kernel_size, layer.dilation, layer.padding, layer.stride)  # type: ignore[arg-type]
         filters = self.weight.flatten(3).flatten(0, 1)
@@ -31,7 +31,7 @@ class UnfoldEinsum2d(nn.Module):
 
 
 def unfold_network(local: nn.Module) -> nn.Module:
-    """A copy of the network whose locally connected layers unfold their input."""
+    """Copy a network and replace its locally connected layers by `UnfoldEinsum2d`."""
     model = copy.deepcopy(local)
     for module in model.modules():
         for name, child in module._modules.items():
@@ -41,7 +41,7 @@ def unfold_network(local: nn.Module) -> nn.Module:
 
 
 def networks() -> dict[str, Callable[[], nn.Module]]:
-    """ResNet20 in its three forms."""
+    """Return constructors of ResNet20 in its three forms."""
 
     def local() -> nn.Module:
         return to_locally_connected(resnet20(), torch.zeros(1, 3, 32, 32))
@@ -53,8 +53,8 @@ def networks() -> dict[str, Callable[[], nn.Module]]:
     }
 
 
-def training_step(model: nn.Module, batch: int) -> Step:
-    """Forward, backward and fused AdamW on a batch of random images."""
+def training_step(model: nn.Module, batch: int) -> _Step:
+    """Make a training step (forward, backward, fused AdamW) on a batch of random images."""
     images, labels = torch.randn(batch, 3, 32, 32), torch.randint(10, (batch,))
     if next(model.parameters()).is_contiguous(memory_format=torch.channels_last):
         images = images.to(memory_format=torch.channels_last)
@@ -69,7 +69,7 @@ def training_step(model: nn.Module, batch: int) -> Step:
 
 
 def layer_of_shape(shape: Sequence[int]) -> LocallyConnected2d:
-    """A layer from (in channels, out channels, kernel, stride, input side)."""
+    """Make a layer from (in channels, out channels, kernel, stride, input side)."""
     ins, outs, kernel, stride, side = shape
     padding = kernel // 2
     layer = LocallyConnected2d(ins, outs, kernel, input_size=side, stride=stride, padding=padding, bias=False)
@@ -77,8 +77,8 @@ def layer_of_shape(shape: Sequence[int]) -> LocallyConnected2d:
     return layer
 
 
-def layer_steps(local: LocallyConnected2d, batch: int, *, unfold: bool) -> dict[str, Step]:
-    """Forward and backward of one layer and its peers; each gets its input in the layout it likes best."""
+def layer_steps(local: LocallyConnected2d, batch: int, *, unfold: bool) -> dict[str, _Step]:
+    """Make forward and backward passes of one layer and its peers, each with input in its fastest layout."""
     conv = _channels_last(local.to_conv2d())
     x = torch.randn(batch, local.in_channels, *local.input_size)
     steps = {
@@ -94,7 +94,7 @@ def _channels_last(model: Any) -> nn.Module:
     return model.to(memory_format=torch.channels_last)
 
 
-def _layer_step(layer: nn.Module, x: Tensor) -> Step:
+def _layer_step(layer: nn.Module, x: Tensor) -> _Step:
     x.requires_grad_()
     grad = torch.randn_like(layer(x))
 
@@ -105,8 +105,8 @@ def _layer_step(layer: nn.Module, x: Tensor) -> Step:
     return step
 
 
-def jax_step(local: LocallyConnected2d, batch: int) -> Step | None:
-    """The same layer by JAX's ``conv_general_dilated_local``, compiled; None where JAX is not installed."""
+def jax_step(local: LocallyConnected2d, batch: int) -> _Step | None:
+    """Make a pass of the same layer with JAX's compiled ``conv_general_dilated_local``; None without JAX."""
     try:
         import jax
         from jax import lax, numpy

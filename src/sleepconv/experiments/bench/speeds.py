@@ -1,9 +1,9 @@
-"""``sleepconv bench``: run the races, print the table, write the record."""
+"""Everything that ``sleepconv bench`` measures, and the page that shows it."""
 
 import json
 import platform
-import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,14 @@ from sleepconv.experiments.bench.measure import (
 )
 from sleepconv.experiments.bench.peers import jax_step, layer_of_shape, layer_steps, networks, training_step
 from sleepconv.experiments.bench.steps import training_cost
+from sleepconv.experiments.runs.sheets import Sheet, number
+from sleepconv.files import write_atomically
 from sleepconv.kernels import native
 from sleepconv.memory import keep_freed_memory
 
-Record = dict[str, Any]
+_Measured = dict[str, Any]
 
-# in, out, kernel, stride, input side: every layer shape of ResNet20
+# Input and output channels, kernel, stride and input side of every layer of ResNet20.
 SHAPES = [
     (3, 16, 3, 1, 32),
     (16, 16, 3, 1, 32),
@@ -37,28 +39,37 @@ SHAPES = [
 ]
 
 
-def run(*, json_path: str | None = None, markdown_path: str | None = None, quick: bool = False) -> int:
-    """Measure everything; print it as Markdown, and write it where asked."""
+_INTRODUCTION = """\
+# Speed and memory
+
+{processor}, {threads} threads, PyTorch {torch}; {kernel}.
+A large matrix product reaches {matrix_product_gflops:.0f} GFLOP/s.
+Times are the best of several rounds in which the contenders take turns, forward and backward, all with freed
+memory kept in the process. Below 1: faster (smaller) than the peer. `make bench` rebuilds this page.
+Where one layer is in several rows, the differences between its times are the noise of the machine."""
+
+
+def run(*, json_path: str | None = None, markdown_path: str | None = None, quick: bool = False) -> str:
+    """Measure everything, write it to the files asked for, and return the page."""
     for path in filter(None, (json_path, markdown_path)):
         Path(path).parent.mkdir(parents=True, exist_ok=True)
     keep_freed_memory()
     rounds = 2 if quick else 8
-    record: Record = {"machine": _machine(), "matrix_product_gflops": matrix_product_gflops(10)}
+    record: _Measured = {"machine": _machine(), "matrix_product_gflops": matrix_product_gflops(10)}
     record["layers"] = list(_layers(rounds, batches=[32] if quick else [512, 32]))
     record["steps"] = list(_steps(2 if quick else 4, batches=[128] if quick else [512, 128]))
     record["memory"] = list(_memory([128] if quick else [512]))
     record["growth"] = list(_growth(rounds))
     record["training"] = training_cost(1 if quick else 3)
-    text = as_markdown(record)
-    sys.stdout.write(text)
+    page = as_markdown(record)
     if json_path:
-        Path(json_path).write_text(json.dumps(record, indent=1) + "\n")
+        write_atomically(Path(json_path), json.dumps(record, indent=1) + "\n")
     if markdown_path:
-        Path(markdown_path).write_text(text)
-    return 0
+        write_atomically(Path(markdown_path), page)
+    return page
 
 
-def _machine() -> Record:
+def _machine() -> _Measured:
     name = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -73,7 +84,7 @@ def _machine() -> Record:
     }
 
 
-def _layers(rounds: int, batches: list[int]) -> Iterator[Record]:
+def _layers(rounds: int, batches: list[int]) -> Iterator[_Measured]:
     for batch in batches:
         for shape in SHAPES:
             layer = layer_of_shape(shape)
@@ -85,7 +96,7 @@ def _layers(rounds: int, batches: list[int]) -> Iterator[Record]:
             yield {"shape": shape, "batch": batch, "seconds": seconds, "gflop": layer_gflop(layer, batch)}
 
 
-def _steps(rounds: int, batches: list[int]) -> Iterator[Record]:
+def _steps(rounds: int, batches: list[int]) -> Iterator[_Measured]:
     for batch in batches:
         steps = {name: training_step(make(), batch) for name, make in networks().items()}
         slow = steps.pop("unfold + einsum")
@@ -93,13 +104,13 @@ def _steps(rounds: int, batches: list[int]) -> Iterator[Record]:
         yield {"batch": batch, "seconds": seconds}
 
 
-def _memory(batches: list[int]) -> Iterator[Record]:
+def _memory(batches: list[int]) -> Iterator[_Measured]:
     for batch in batches:
         yield {"batch": batch, "gigabytes": {name: network_memory(name, batch) for name in networks()}}
 
 
-def _growth(rounds: int) -> Iterator[Record]:
-    """Time and memory of one layer while one of batch, channels and side doubles."""
+def _growth(rounds: int) -> Iterator[_Measured]:
+    """Measure time and memory of one layer while batch, channels or side doubles."""
     for what, values in [("batch", [64, 128, 256]), ("channels", [16, 32, 64]), ("side", [8, 16, 32])]:
         for value in values:
             sizes = {"batch": 128, "channels": 32, "side": 16} | {what: value}
@@ -111,83 +122,62 @@ def _growth(rounds: int) -> Iterator[Record]:
             yield {"what": what, "value": value, "milliseconds": 1e3 * seconds, "megabytes": megabytes}
 
 
-def as_markdown(record: Record) -> str:
-    """The record as the page that ``benchmarks/README.md`` keeps."""
+def as_markdown(record: _Measured) -> str:
+    """Render the record as the page ``benchmarks/README.md``."""
     machine = record["machine"]
-    lines = [
-        "# Speed and memory",
-        "",
-        f"{machine['processor']}, {machine['threads']} threads, PyTorch {machine['torch']}; {machine['kernel']}.",
-        f"A large matrix product reaches {record['matrix_product_gflops']:.0f} GFLOP/s.",
-        "Times are the best of several rounds in which the contenders take turns, forward and backward, all with freed",
-        "memory kept in the process. Below 1: faster (smaller) than the peer. `make bench` rebuilds this page.",
-        "Where the same layer stands in several rows, the spread of its times is the noise of the machine.",
-        "",
-        *_step_lines(record),
-        *_training_lines(record),
-        *_layer_lines(record),
-        *_growth_lines(record),
-    ]
-    return "\n".join(lines) + "\n"
+    sheets = [_step_sheet(record), _training_sheet(record), _layer_sheet(record), _growth_sheet(record)]
+    sections = [f"## {sheet.title}\n\n{replace(sheet, title='').markdown()}" for sheet in sheets]
+    return "\n\n".join([_INTRODUCTION.format(**machine, **record), *sections]) + "\n"
 
 
-def _step_lines(record: Record) -> Iterator[str]:
-    yield "## Training step of ResNet20"
-    yield ""
-    yield "| | batch | sleepconv | ÷ convolution | ÷ unfold + einsum |"
-    yield "|---|---|---|---|---|"
-    for title, rows, key, unit in [
+def _step_sheet(record: _Measured) -> Sheet:
+    rows = []
+    for title, measured, key, unit in [
         ("time", record["steps"], "seconds", "s"),
         ("peak memory", record["memory"], "gigabytes", "GB"),
     ]:
-        for row in rows:
+        for row in measured:
             ours, conv, unfold = (row[key][name] for name in ("sleepconv", "convolution", "unfold + einsum"))
-            yield f"| {title} | {row['batch']} | {ours:.2f} {unit} | {ours / conv:.2f} | {ours / unfold:.2f} |"
-    yield ""
+            rows.append([title, f"{row['batch']}", f"{ours:.2f} {unit}", f"{ours / conv:.2f}", f"{ours / unfold:.2f}"])
+    columns = ["", "batch", "sleepconv", "÷ convolution", "÷ unfold + einsum"]
+    return Sheet("Training step of ResNet20", columns, rows)
 
 
-def _training_lines(record: Record) -> Iterator[str]:
-    yield "## Training ResNet20 on CIFAR-like images, batch 512"
-    yield ""
-    yield "| | |"
-    yield "|---|---|"
-    for title, key in {
+def _training_sheet(record: _Measured) -> Sheet:
+    titles = {
         "an epoch of the sleeping network (data, sleep every step, evaluation) ÷ convolution": "epoch ÷ convolution",
         "a step of the loop (data included) ÷ forward, backward and AdamW alone": "loop ÷ bare step",
         "a checkpoint ÷ an epoch": "checkpoint ÷ epoch",
-        "seconds to read a checkpoint and go on": "seconds to go on",
-    }.items():
-        yield f"| {title} | {record['training'][key]:.2f} |"
-    yield ""
+        "seconds to read a checkpoint and resume": "seconds to go on",
+    }
+    rows = [[title, f"{record['training'][key]:.2f}"] for title, key in titles.items()]
+    return Sheet("Training ResNet20 on CIFAR-like images, batch 512", ["", ""], rows)
 
 
-def _layer_lines(record: Record) -> Iterator[str]:
-    yield "## Layers of ResNet20"
-    yield ""
-    yield "| layer | batch | ms | ÷ convolution | ÷ unfold + einsum | ÷ JAX | of the matrix product |"
-    yield "|---|---|---|---|---|---|---|"
+def _layer_sheet(record: _Measured) -> Sheet:
+    rows = []
     for row in record["layers"]:
         ins, outs, kernel, stride, side = row["shape"]
         name = f"{ins}→{outs}, {kernel}×{kernel}, stride {stride}, {side}×{side}"
-        speed = row["gflop"] / row["seconds"]["sleepconv"] / record["matrix_product_gflops"]
-        ratios = " | ".join(_ratio(row, peer) for peer in ("convolution", "unfold + einsum", "JAX"))
-        yield f"| {name} | {row['batch']} | {1e3 * row['seconds']['sleepconv']:.2f} | {ratios} | {speed:.0%} |"
+        ours = row["seconds"]["sleepconv"]
+        ratios = [
+            number(ours / row["seconds"][peer] if peer in row["seconds"] else None, ".2f")
+            for peer in ("convolution", "unfold + einsum", "JAX")
+        ]
+        speed = row["gflop"] / ours / record["matrix_product_gflops"]
+        rows.append([name, f"{row['batch']}", f"{1e3 * ours:.2f}", *ratios, f"{speed:.0%}"])
     for batch in dict.fromkeys(row["batch"] for row in record["layers"]):
-        rows = [r for r in record["layers"] if r["batch"] == batch and r["shape"][2] == 3]
-        mean = geometric_mean([r["seconds"]["sleepconv"] / r["seconds"]["convolution"] for r in rows])
-        yield f"| **3×3 layers, geometric mean** | {batch} | | **{mean:.2f}** | | | |"
-    yield ""
+        seconds = [r["seconds"] for r in record["layers"] if r["batch"] == batch and r["shape"][2] == 3]
+        mean = geometric_mean([s["sleepconv"] / s["convolution"] for s in seconds])
+        rows.append(["**3×3 layers, geometric mean**", f"{batch}", "", f"**{mean:.2f}**", "", "", ""])
+    columns = ["layer", "batch", "ms", "÷ convolution", "÷ unfold + einsum", "÷ JAX", "of the matrix product"]
+    return Sheet("Layers of ResNet20", columns, rows)
 
 
-def _ratio(row: Record, peer: str) -> str:
-    seconds = row["seconds"]
-    return f"{seconds['sleepconv'] / seconds[peer]:.2f}" if peer in seconds else "–"
-
-
-def _growth_lines(record: Record) -> Iterator[str]:
-    yield "## How a 3×3 layer grows (32 channels, 16×16, batch 128 unless said)"
-    yield ""
-    yield "| | ms | peak MB that the layer adds |"
-    yield "|---|---|---|"
-    for row in record["growth"]:
-        yield f"| {row['what']} {row['value']} | {row['milliseconds']:.2f} | {row['megabytes']:.1f} |"
+def _growth_sheet(record: _Measured) -> Sheet:
+    rows = [
+        [f"{row['what']} {row['value']}", f"{row['milliseconds']:.2f}", f"{row['megabytes']:.1f}"]
+        for row in record["growth"]
+    ]
+    title = "How a 3×3 layer grows (32 channels, 16×16, batch 128 unless stated)"
+    return Sheet(title, ["", "ms", "peak MB that the layer adds"], rows)

@@ -1,5 +1,1 @@
-"""The networks of the paper beside recordings of the ventral stream: candidates, scores and their table."""
-
-from sleepconv.experiments.brain.candidates import Preparation, preparation_for
-
-__all__ = ["Preparation", "preparation_for"]
+"""The paper's networks compared with recordings of the ventral stream and with people: Table 3."""

@@ -1,4 +1,4 @@
-"""Write a run as a submission for Brain-Score 2.4: a folder for its `models`, weights included."""
+"""Write a run as a submission to Brain-Score 2.4: a folder for its ``models``, weights included."""
 
 import re
 import shutil
@@ -12,9 +12,8 @@ from sleepconv.experiments.data.description import StrPath
 from sleepconv.experiments.runs import RunFolder
 from sleepconv.experiments.runs.folder import RECIPE, WEIGHTS
 from sleepconv.experiments.training.checkpoints import read_tensors
-from sleepconv.files import atomic_folder
 
-INIT = Template("""\
+_INIT = Template("""\
 from brainscore_vision import model_registry
 from brainscore_vision.model_helpers.brain_transformation import ModelCommitment
 
@@ -24,21 +23,20 @@ model_registry["$identifier"] = lambda: ModelCommitment(
     identifier="$identifier", activations_model=get_model(), layers=LAYERS, behavioral_readout_layer=READOUT
 )
 """)
-MODEL = Template('''\
+_MODEL = Template('''\
 """$row, trained on $dataset: a network of sleepconv (Pogodin et al., 2021)."""
 
 from pathlib import Path
 
 import numpy as np
 from brainscore_vision.model_helpers.activations.pytorch import PytorchWrapper, load_images
-from sleepconv.experiments.brain import Preparation
-from sleepconv.experiments.data import Statistics
-from sleepconv.experiments.training import RunFolder
+from sleepconv.brain import Preparation
+from sleepconv.experiments.runs import RunFolder
 
 IDENTIFIER = "$identifier"
 LAYERS = $layers
 READOUT = "$readout"
-PREPARE = Preparation($input_size, $statistics)
+PREPARE = $prepare
 BIBTEX = """@inproceedings{pogodin2021towards,
     title = {Towards Biologically Plausible Convolutional Networks},
     author = {Pogodin, Roman and Mehta, Yash and Lillicrap, Timothy and Latham, Peter E.},
@@ -58,7 +56,7 @@ def get_model():
     wrapper.image_size = $image_size
     return wrapper
 ''')
-TEST = Template("""\
+_TEST = Template("""\
 import brainscore_vision
 import pytest
 
@@ -70,10 +68,10 @@ def test_has_identifier():
 
 
 def write_plugin(path: StrPath, out: StrPath) -> Path:
-    """Write a finished run as the folder ``out/identifier``, whole or not at all, and return it.
+    """Write a finished run atomically as the folder ``out/identifier``, and return it.
 
-    Brain-Score labels images with the network's last layer, which is ImageNet's readout if the run is trained on
-    ImageNet; the behaviour of other networks it reads out from the layer before, with a classifier of its own.
+    Brain-Score labels images with the last layer of a network that was trained on ImageNet. For other networks it
+    trains its own classifier on the layer before the last.
     """
     folder = RunFolder(path)
     run = folder.recipe()
@@ -81,7 +79,6 @@ def write_plugin(path: StrPath, out: StrPath) -> Path:
     _, facts = read_tensors(folder.path / WEIGHTS)
     channels, height, width = facts["input_size"]
     layers = comparable_layers(model)
-    prepare = preparation_for(run.dataset, (channels, height, width))
     identifier = re.sub(r"\W+", "_", f"sleepconv_{run.name}_scale_{run.scale:g}_seed_{run.seed}").lower()
     words = {
         "identifier": identifier,
@@ -89,15 +86,14 @@ def write_plugin(path: StrPath, out: StrPath) -> Path:
         "dataset": run.dataset,
         "layers": repr(layers),
         "readout": layers[-1],
-        "input_size": repr(prepare.input_size),
-        "statistics": repr(prepare.statistics),
+        "prepare": repr(preparation_for(run.dataset, (channels, height, width))),
         "image_size": str(height),
     }
     target = Path(out) / identifier
     if target.exists() and not (target / "run" / RECIPE).is_file():
-        raise ValueError(f"{target} is there and is no submission of this command; move it away")
+        raise ValueError(f"{target} exists and was not written by `sleepconv brain plugin`; move it away")
     with atomic_folder(target) as new:
-        for name, template in [("__init__.py", INIT), ("model.py", MODEL), ("test.py", TEST)]:
+        for name, template in [("__init__.py", _INIT), ("model.py", _MODEL), ("test.py", _TEST)]:
             (new / name).write_text(template.substitute(words))
         (new / "requirements.txt").write_text(f"sleepconv[brain]=={version('sleepconv')}\n")
         (new / "run").mkdir()

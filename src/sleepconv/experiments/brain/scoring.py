@@ -1,10 +1,9 @@
-"""Score networks on all datasets of a folder, one record each; what is recorded is not scored again."""
+"""Score networks on datasets; each network's scores are one JSON record, and are not computed twice."""
 
-import json
 import shutil
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -15,119 +14,54 @@ from typing import Any
 from torch import nn
 from tqdm import tqdm
 
-from sleepconv.brain.activations import activations, digest_of, digest_of_values
+from sleepconv.brain.activations import activations, digest_of
 from sleepconv.brain.fits import Entry, Settings, fit_behaviour, fit_dissimilarities, fit_recording
-from sleepconv.brain.recordings import Dataset, Dissimilarities, LabelCounts, Recording
-from sleepconv.experiments.brain.candidates import Candidate
+from sleepconv.brain.recordings import Dataset, Dissimilarities, LabelCounts, Recording, read_folder
+from sleepconv.experiments.brain import scoreboard
+from sleepconv.experiments.brain.candidates import Candidate, candidates
+from sleepconv.experiments.brain.scoreboard import ScoreRecord, read_scores, write_scores
 from sleepconv.experiments.data import Images, cifar10
 from sleepconv.experiments.data.description import StrPath
-from sleepconv.files import parse_json, write_atomically
-
-Record = dict[str, Any]
 
 
-def write(folder: Path, record: Record) -> Path:
-    """Write a record as ``folder/name.json``, whole or not at all."""
-    path = folder / f"{record['name']}.json"
-    write_atomically(path, json.dumps(record, indent=1, allow_nan=False) + "\n")
-    return path
-
-
-def read(path: Path) -> Record:
-    """Read one record, and say so if the file is none."""
-    try:
-        record = parse_json(path.read_text())
-        if all(isinstance(record[key], str) for key in ("name", "row", "kind")) and isinstance(record["scores"], list):
-            return record
-    except (ValueError, KeyError, TypeError):
-        pass
-    raise ValueError(f"{path} is not a record of `sleepconv brain score`; move it away or name another folder")
-
-
-def read_all(paths: Iterable[Path | str]) -> list[Record]:
-    """The records in these files and folders, in the order of their names; two of one network must be the same."""
-    files = [file for path in map(Path, paths) for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])]
-    if not files:
-        raise FileNotFoundError(f"no record in {', '.join(map(str, paths))}; `sleepconv brain score` writes them")
-    found: dict[str, tuple[Path, Record]] = {}
-    for file in files:
-        record = read(file)
-        first, known = found.setdefault(record["name"], (file, record))
-        if record != known and identity(record) != identity(known):
-            raise ValueError(
-                f"{first} and {file} are different records of {record['name']}, with other weights, data or settings; "
-                "leave one out"
-            )
-    return [record for _, record in found.values()]
-
-
-def identity(record: Record) -> tuple[Any, ...]:
-    """What makes two records of one name the same: the network, the data, the settings; not the time that it took."""
-    return record.get("fingerprint", record["scores"]), record.get("data"), record.get("settings")
-
-
-def conditions(record: Record) -> str:
-    """What a network was scored on and how: only scores with the same conditions can be compared or averaged.
-
-    >>> record = {"data": {"mine": "1f3a"}, "settings": {"folds": 10}, "scores": []}
-    >>> conditions(record) == conditions(record | {"data": {"mine": "77c0"}})
-    False
-    """
-    names = sorted(entry["dataset"] for entry in record["scores"])
-    return json.dumps([names, record.get("data"), record.get("settings")], sort_keys=True)
-
-
-def check_finite(entry: Record) -> None:
-    """Refuse an entry in which something is no number, before it can spoil a record."""
-    for key, value in entry.items():
-        if isinstance(value, dict):
-            check_finite(value)
-        elif isinstance(value, float) and not isfinite(value):
-            raise ValueError(f"{key} is {value}: there are too few images, or neurons that answer to too few of them")
-
-
-def rounded(value: Any) -> Any:
-    """The same with six digits in every number.
-
-    >>> rounded({"r": [0.12345678]})
-    {'r': [0.123457]}
-    """
-    if isinstance(value, dict):
-        return {key: rounded(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [rounded(item) for item in value]
-    return float(f"{value:.6g}") if isinstance(value, float) else value
-
-
-def score(
-    networks: Sequence[Candidate],
-    datasets: Sequence[Dataset],
-    folder: Path,
+def score_runs(
+    runs: Sequence[StrPath],
+    data: StrPath,
+    out: StrPath,
     *,
-    settings: Settings | None = None,
+    untrained: bool = False,
+    with_pixels: bool = False,
+    layers: Sequence[str] | None = None,
     data_dir: StrPath | None = None,
-) -> list[Record]:
-    """Score every network on every dataset, under a progress bar; records go to ``folder``.
+) -> list[ScoreRecord]:
+    """Score the finished runs at and below these paths on all datasets of the folder ``data``.
 
-    Activations lie in ``folder/activations-FINGERPRINT`` while a network is being scored, so that an interrupted call
-    continues, and are removed when its record is written. Behaviour needs the CIFAR-10 test images in ``data_dir``;
-    without them the records say what is missing.
+    Records, table and figure are written to ``out``. Activations are kept in ``out/activations-FINGERPRINT`` while a
+    network is being scored, so that an interrupted call resumes, and are removed when its record is written. Behaviour
+    needs the CIFAR-10 test images in ``data_dir``; without them the records say what is missing.
+
+    Returns:
+        all records in ``out``, including those of earlier calls.
     """
-    _check_names(datasets)
-    behaviour = any(isinstance(dataset, LabelCounts) for dataset in datasets)
-    session = _Session(datasets, folder, settings or Settings(), *(_test_images(data_dir) if behaviour else (None, "")))
-    with tqdm(total=len(networks) * len(datasets), desc="brain", unit=" fits", disable=None) as bar:
-        return [session.load_or_score(network, bar) for network in networks]
-
-
-def _check_names(datasets: Sequence[Dataset]) -> None:
-    """Scores are told apart by the names of the data."""
+    folder = Path(out)
+    scoreboard.check_folder(folder)
+    datasets = read_folder(Path(data))
     names = [dataset.name for dataset in datasets]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ValueError(f"two datasets are called {twice[0]!r}; give each a name of its own, or leave one out")
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"two datasets are called {repeated[0]!r}; rename one or leave it out")
+    networks = candidates(runs, untrained=untrained, with_pixels=with_pixels, layers=layers, data_dir=data_dir)
+    behaviour = any(isinstance(dataset, LabelCounts) for dataset in datasets)
+    session = _Session(datasets, folder, Settings(), *(_test_images(data_dir) if behaviour else (None, "")))
+    with tqdm(total=len(networks) * len(datasets), desc="brain", unit=" fits", disable=None) as bar:
+        for network in networks:
+            session.score_unless_known(network, bar)
+    records = scoreboard.read_all_scores([folder])
+    scoreboard.write(records, folder)
+    return records
 
 
 def _test_images(data_dir: StrPath | None) -> tuple[Images | None, str]:
+    """Return CIFAR-10's test images, or None and the reason."""
     try:
         return cifar10(data_dir, train=False, complete=False), ""
     except FileNotFoundError as error:
@@ -144,38 +78,49 @@ class _Session:
     test: Images | None
     why_no_test: str
 
-    def load_or_score(self, network: Candidate, bar: "tqdm[None]") -> Record:
+    def score_unless_known(self, network: Candidate, bar: "tqdm[None]") -> None:
+        """Write the network's record unless the folder has it."""
         model, layers = network.network()
-        decides = [value for dataset in self.datasets for value in vars(dataset).values()]
-        fingerprint = digest_of(model, layers, network.prepare, self.settings, self.test is None, *decides)
+        contents = [value for dataset in self.datasets for value in vars(dataset).values()]
+        fingerprint = digest_of(model, layers, network.prepare, self.settings, self.test is None, *contents)
         path = self.folder / f"{network.name}.json"
-        known = read(path) if path.is_file() else {}
+        known = read_scores(path) if path.is_file() else {}
         if (known.get("fingerprint"), known.get("data")) == (fingerprint, self.data):
             bar.update(len(self.datasets))
-            return known
+            return
         started, entries = time.perf_counter(), []
-        cache = self.folder / f"activations-{fingerprint}"  # a name that nobody else gives to a folder of theirs
+        cache = self.folder / f"activations-{fingerprint}"  # no folder of a user's has this name
         for dataset in self.datasets:
             bar.set_postfix_str(f"{network.name}: {dataset.name}")
             try:
                 entries.append(entry := self._entry(dataset, model, layers, network, cache))
-                check_finite(entry)
+                _check_finite(entry)
             except ValueError as error:
                 raise ValueError(f"{network.name} on {dataset.name}: {error}") from error
             bar.update()
-        made = {"settings": asdict(self.settings), "data": self.data, "seconds": time.perf_counter() - started}
-        record = rounded(_described(network) | made)
-        record |= {"fingerprint": fingerprint, "scores": rounded(entries)}
-        write(self.folder, record)
+        record = {
+            "name": network.name,
+            "row": network.row,
+            "kind": network.kind,
+            "run": network.run,
+            "top1": network.summary.get("top1"),
+            "input_size": list(network.prepare.input_size),
+            "sleepconv": version("sleepconv"),
+            "settings": asdict(self.settings),
+            "data": self.data,
+            "seconds": time.perf_counter() - started,
+            "fingerprint": fingerprint,
+            "scores": entries,
+        }
+        write_scores(self.folder, _rounded(record))
         shutil.rmtree(cache, ignore_errors=True)
-        return record
 
     @cached_property
     def data(self) -> dict[str, str]:
-        """A digest of each dataset, for label counts with the images: a score on other data is another score."""
+        """Digest of each dataset, for label counts including the images: scores on different data differ."""
         images = [] if self.test is None else [self.test.pixels, self.test.labels]
         return {
-            data.name: digest_of_values(*vars(data).values(), *(images if isinstance(data, LabelCounts) else []))
+            data.name: digest_of(*vars(data).values(), *(images if isinstance(data, LabelCounts) else []))
             for data in self.datasets
         }
 
@@ -191,26 +136,36 @@ class _Session:
     def _behaviour(self, dataset: LabelCounts, model: nn.Module, network: Candidate) -> Entry:
         absent = {"dataset": dataset.name, "region": dataset.region, "method": "error consistency", "score": None}
         if not network.answers_cifar10:
-            return absent | {"missing": "it does not answer with the classes of CIFAR-10"}
+            return absent | {"missing": "its outputs are not the classes of CIFAR-10"}
         if self.test is None:
             return absent | {"missing": self.why_no_test}
         images, labels = self.test.pixels.permute(0, 2, 3, 1).numpy(), self.test.labels.numpy()
         if len(images) != len(dataset.counts):
             raise ValueError(
-                f"{dataset.name} counts labels of {len(dataset.counts)} images, but {len(images)} are here"
+                f"{dataset.name} has label counts of {len(dataset.counts)} images, but there are {len(images)} images"
             )
-        whole = nn.Sequential(OrderedDict(network=model))
-        logits = activations(whole, images, ["network"], prepare=network.prepare, batch_size=250)["network"]
+        wrapped = nn.Sequential(OrderedDict(network=model))
+        logits = activations(wrapped, images, ["network"], prepare=network.prepare, batch_size=250)["network"]
         return fit_behaviour(dataset, logits, labels, self.settings)
 
 
-def _described(network: Candidate) -> Record:
-    return {
-        "name": network.name,
-        "row": network.row,
-        "kind": network.kind,
-        "run": network.run,
-        "top1": network.summary.get("top1"),
-        "input_size": list(network.prepare.input_size),
-        "sleepconv": version("sleepconv"),
-    }
+def _check_finite(entry: Entry) -> None:
+    """Raise a ValueError for NaN or infinity, before it can spoil a record."""
+    for key, value in entry.items():
+        if isinstance(value, dict):
+            _check_finite(value)
+        elif isinstance(value, float) and not isfinite(value):
+            raise ValueError(f"{key} is {value}: too few images, or neurons that respond to too few of them")
+
+
+def _rounded(value: Any) -> Any:
+    """Round every float to six significant digits.
+
+    >>> _rounded({"r": [0.12345678]})
+    {'r': [0.123457]}
+    """
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(item) for item in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value

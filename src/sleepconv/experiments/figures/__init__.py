@@ -1,1 +1,1 @@
-"""Figures, drawn from records."""
+"""The paper's figures, drawn from records."""

@@ -1,4 +1,4 @@
-"""Figures 4 and 5 of Pogodin et al. (2021) and one of the noisy theorem, drawn from simulations' records."""
+"""Figures 4 and 5 of Pogodin et al. (2021), and one of the noisy theorem: simulated once, drawn from the record."""
 
 from __future__ import annotations
 
@@ -17,11 +17,18 @@ from sleepconv.experiments.figures.drawing import COLOURS, STYLE, load_pyplot, s
 from sleepconv.files import parse_json, write_atomically
 from sleepconv.simulation.convergence import Convergence, NoisyConvergence
 
-Setup = Convergence | NoisyConvergence
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_Setup = Convergence | NoisyConvergence
+_Simulation = dict[str, Any]
+_THEORY_DASH = (0, (4, 3))
+_DASHES = ["-", (0, (5, 1.2)), (0, (1, 1))]
 
 # Zero-mean inputs wherever inhibition is finite: with the text's N(1, 1) the mean input is the strongest
 # direction, and finite inhibition shrinks the mean weight along it as fast as the neurons come to share.
-SETUPS: dict[str, Setup] = {
+SETUPS: dict[str, _Setup] = {
     "hebbian": Convergence("hebbian", steps=2000),
     "hebbian-biased": Convergence("hebbian", steps=10_000, inhibition=10.0, input_mean=0.0),
     "circuit": Convergence("circuit", steps=10_000, inhibition=10.0, input_mean=0.0),
@@ -29,89 +36,9 @@ SETUPS: dict[str, Setup] = {
 }
 
 
-def load_or_simulate(name: str, folder: Path, *, seed: int = 0) -> dict[str, Any]:
-    """Return the record ``folder/name.json``; simulate and write it unless it has this seed and setup.
-
-    >>> record = load_or_simulate("hebbian", Path("figures"))  # doctest: +SKIP
-    """
-    path, setup = folder / f"{name}.json", replace(SETUPS[name], seed=seed)
-    if path.exists():
-        record = read(path)
-        if record["setup"] == _plain(asdict(setup)):
-            return record
-    folder.mkdir(parents=True, exist_ok=True)
-    if not os.access(folder, os.W_OK):
-        raise PermissionError(f"{folder} is not writable; choose another folder with --out")
-    write(path, simulate(setup, title=name))
-    return read(path)
-
-
-def simulate(setup: Setup, *, title: str = "simulation") -> dict[str, Any]:
-    """Run a simulation under a progress bar; the record holds its setup and its curves.
-
-    >>> record = simulate(Convergence("hebbian", steps=3, kernel_sizes=(1,), decays=(0.1,), runs=1, neurons=2))
-    >>> record["setup"]["steps"], record["curves"][0]["steps"]
-    (3, [0, 1, 2, 3])
-    """
-    with tqdm(total=setup.samples, desc=title, unit=" samples", leave=False, disable=None) as bar:
-        curves = setup.curves(advance=bar.update)
-    return {"setup": _plain(asdict(setup)), "curves": curves}
-
-
-def write(path: Path, record: dict[str, Any]) -> None:
-    """Write a record whole or not at all; numbers that JSON lacks become "inf", "-inf" or "nan".
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     write(Path(folder) / "mine.json", {"setup": {}, "curves": [{"steps": [0], "floor": math.inf}]})
-    ...     read(Path(folder) / "mine.json")["curves"]
-    [{'steps': [0], 'floor': 'inf'}]
-    """
-    write_atomically(path, json.dumps(_plain(record), allow_nan=False) + "\n")
-
-
-def read(path: Path) -> dict[str, Any]:
-    """Read a record, and say so if the file is none.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     write(Path(folder) / "mine.json", {"setup": {"steps": 3}, "curves": []})
-    ...     read(Path(folder) / "mine.json")["setup"]
-    {'steps': 3}
-    """
-    try:
-        record = parse_json(path.read_text())
-        if isinstance(record["setup"], dict) and isinstance(record["curves"], list):
-            return record
-    except (ValueError, KeyError, TypeError):
-        pass
-    raise ValueError(f"{path} is not the record of a simulation; move it away, or choose another folder with --out")
-
-
-def _plain(value: Any) -> Any:
-    """Turn tuples into lists, round numbers to seven digits and spell out those that JSON lacks."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float):
-        return float(f"{value:.7g}") if math.isfinite(value) else str(value)
-    return value
-
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-Record = dict[str, Any]
-
-THEORY_DASH = (0, (4, 3))
-DASHES = ["-", (0, (5, 1.2)), (0, (1, 1))]
-
-
 @dataclass(frozen=True)
-class FigureText:
-    """What a figure is drawn from and what is written on it."""
+class _FigureText:
+    """A figure's simulation and texts."""
 
     record: str
     title: str
@@ -121,7 +48,7 @@ class FigureText:
 
 
 FIGURES = {
-    "4a": FigureText(
+    "4a": _FigureText(
         "hebbian",
         "Ideal Hebbian rule (Eq. 4)",
         "iterations",
@@ -131,7 +58,7 @@ FIGURES = {
         "rate 0.5/(1000 + t). Black dashed lines: the least possible, from Eq. 5 with the inputs' "
         "true covariance (C = I would give 2\u00a0log(γ/(1\u00a0+\u00a0γ))).",
     ),
-    "4b": FigureText(
+    "4b": _FigureText(
         "circuit",
         "Inhibitory circuit (Eq. 8), α = {inhibition:g}",
         "iterations (150 ms each)",
@@ -142,7 +69,7 @@ FIGURES = {
         "N({input_mean:g}, 1), and the learning rate 0.0003/√(1 + t/2), t > 50, and momentum "
         "{momentum:g} count Euler steps of 1 ms. {negative_rates}",
     ),
-    "5a": FigureText(
+    "5a": _FigureText(
         "hebbian-biased",
         "Biased Hebbian rule, α = {inhibition:g}",
         "iterations",
@@ -152,7 +79,7 @@ FIGURES = {
         "(with the text's N(1, 1) finite inhibition shrinks the mean weight along the mean input, and "
         "the SNR is far lower), weights N(1, 1), momentum {momentum:g}, learning rate 0.5/(1000 + t).",
     ),
-    "5b": FigureText(
+    "5b": _FigureText(
         "circuit",
         "Inhibitory circuit (Eq. 8), α = {inhibition:g}",
         "iterations (150 ms each)",
@@ -162,7 +89,7 @@ FIGURES = {
         "take part of each presentation to do so, which shifts where it ends. Inputs "
         "N({input_mean:g}, 1); learning rate and momentum count Euler steps of 1 ms. {negative_rates}",
     ),
-    "4-noise": FigureText(
+    "4-noise": _FigureText(
         "hebbian-noisy",
         "Noisy inputs, learning rates of order 1/t",
         "iterations",
@@ -176,8 +103,37 @@ FIGURES = {
 }
 
 
-def draw(name: str, record: Record, folder: Path) -> list[Path]:
-    """Draw one figure from its record as ``folder/figure-name.png`` and ``.svg``; nothing is simulated."""
+def load_or_simulate(name: str, folder: Path, *, seed: int = 0) -> _Simulation:
+    """Return the record ``folder/name.json``; simulate and write it unless it has this seed and setup.
+
+    >>> record = load_or_simulate("hebbian", Path("figures"))  # doctest: +SKIP
+    """
+    path, setup = folder / f"{name}.json", replace(SETUPS[name], seed=seed)
+    if path.exists():
+        record = read_simulation(path)
+        if record["setup"] == _plain(asdict(setup)):
+            return record
+    folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"{folder} is not writable; choose another folder with --out")
+    write_simulation(path, simulate(setup, title=name))
+    return read_simulation(path)
+
+
+def simulate(setup: _Setup, *, title: str = "simulation") -> _Simulation:
+    """Run a simulation with a progress bar; the record has its setup and its curves.
+
+    >>> record = simulate(Convergence("hebbian", steps=3, kernel_sizes=(1,), decays=(0.1,), runs=1, neurons=2))
+    >>> record["setup"]["steps"], record["curves"][0]["steps"]
+    (3, [0, 1, 2, 3])
+    """
+    with tqdm(total=setup.samples, desc=title, unit=" samples", leave=False, disable=None) as bar:
+        curves = setup.curves(advance=bar.update)
+    return {"setup": _plain(asdict(setup)), "curves": curves}
+
+
+def draw(name: str, record: _Simulation, folder: Path) -> list[Path]:
+    """Draw one figure from its simulation's record as ``folder/figure-name.png`` and ``.svg``."""
     pyplot = load_pyplot()
     text = FIGURES[name]
     with pyplot.rc_context(STYLE):
@@ -196,12 +152,53 @@ def draw(name: str, record: Record, folder: Path) -> list[Path]:
     return paths
 
 
-def _draw_snr(axes: Axes, record: Record, *, theory: str) -> None:
+def write_simulation(path: Path, record: _Simulation) -> None:
+    """Write a simulation's record atomically; numbers that JSON lacks become "inf", "-inf" or "nan".
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     write_simulation(Path(folder) / "mine.json", {"setup": {}, "curves": [{"steps": [0], "floor": math.inf}]})
+    ...     read_simulation(Path(folder) / "mine.json")["curves"]
+    [{'steps': [0], 'floor': 'inf'}]
+    """
+    write_atomically(path, json.dumps(_plain(record), allow_nan=False) + "\n")
+
+
+def read_simulation(path: Path) -> _Simulation:
+    """Read a simulation's record; raise a ValueError if the file is something else.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     write_simulation(Path(folder) / "mine.json", {"setup": {"steps": 3}, "curves": []})
+    ...     read_simulation(Path(folder) / "mine.json")["setup"]
+    {'steps': 3}
+    """
+    try:
+        record = parse_json(path.read_text())
+        if isinstance(record["setup"], dict) and isinstance(record["curves"], list):
+            return record
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise ValueError(f"{path} is not the record of a simulation; move it away or choose another folder with --out")
+
+
+def _plain(value: Any) -> Any:
+    """Turn tuples into lists, round numbers to seven digits and spell out those that JSON lacks."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return float(f"{value:.7g}") if math.isfinite(value) else str(value)
+    return value
+
+
+def _draw_snr(axes: Axes, record: _Simulation, *, theory: str) -> None:
     sizes, decays = record["setup"]["kernel_sizes"], record["setup"]["decays"]
     for curve in record["curves"]:
         style = {
             "color": COLOURS[decays.index(curve["decay"]) % len(COLOURS)],
-            "linestyle": DASHES[sizes.index(curve["kernel_size"]) % len(DASHES)],
+            "linestyle": _DASHES[sizes.index(curve["kernel_size"]) % len(_DASHES)],
         }
         runs = _numbers(curve["negative_log_snr"])
         axes.plot(curve["steps"], runs.mean(axis=0), lw=1.4, **style)
@@ -212,14 +209,14 @@ def _draw_snr(axes: Axes, record: Record, *, theory: str) -> None:
     _snr_legend(axes, sizes, decays)
 
 
-def _draw_theory(axes: Axes, record: Record, theory: str) -> None:
-    """Draw one line per decay (those of the kernel sizes nearly coincide), and name it at the right."""
+def _draw_theory(axes: Axes, record: _Simulation, theory: str) -> None:
+    """Draw one line per decay (those of the kernel sizes nearly coincide), labelled at the right."""
     decays, curves = record["setup"]["decays"], record["curves"]
     ends = {d: float(np.mean([float(c["theory"][theory]) for c in curves if c["decay"] == d])) for d in decays}
     bottom, top = axes.get_ylim()
     height = top
     for decay in sorted((d for d in decays if np.isfinite(ends[d])), key=lambda d: -ends[d]):
-        axes.axhline(ends[decay], color="black", ls=THEORY_DASH, lw=0.9, zorder=1)
+        axes.axhline(ends[decay], color="black", ls=_THEORY_DASH, lw=0.9, zorder=1)
         height = min(ends[decay], height - 0.045 * (top - bottom))
         colour = COLOURS[decays.index(decay) % len(COLOURS)]
         edge = axes.get_yaxis_transform()
@@ -230,18 +227,18 @@ def _snr_legend(axes: Axes, sizes: list[int], decays: list[float]) -> None:
     from matplotlib.lines import Line2D
 
     handles = [Line2D([], [], color=c, label=f"γ = {d:g}") for c, d in zip(COLOURS, decays, strict=False)]
-    handles += [Line2D([], [], color="0.35", ls=s, label=f"k = {k}") for s, k in zip(DASHES, sizes, strict=False)]
-    handles.append(Line2D([], [], color="black", ls=THEORY_DASH, lw=0.9, label="theory"))
+    handles += [Line2D([], [], color="0.35", ls=s, label=f"k = {k}") for s, k in zip(_DASHES, sizes, strict=False)]
+    handles.append(Line2D([], [], color="black", ls=_THEORY_DASH, lw=0.9, label="theory"))
     axes.legend(handles=handles, ncols=3, loc="upper right", fontsize=8, handlelength=2.4, columnspacing=1.2)
 
 
-def _draw_errors(axes: Axes, record: Record) -> None:
+def _draw_errors(axes: Axes, record: _Simulation) -> None:
     for colour, curve in zip(COLOURS, record["curves"], strict=False):
         steps = np.array(curve["steps"])[1:]
         axes.loglog(steps, _numbers(curve["error"]).mean(axis=0)[1:], color=colour, label=f"σ = {curve['noise']:g}")
         axes.loglog(steps, _numbers(curve["bound"])[1:], color=colour, ls=":", lw=1.2)
         if float(curve["floor"]) > 0:
-            axes.axhline(float(curve["floor"]), color=colour, ls=THEORY_DASH, lw=0.9)
+            axes.axhline(float(curve["floor"]), color=colour, ls=_THEORY_DASH, lw=0.9)
     late = steps[steps >= steps[-1] / 20]
     last = np.nanmean(_numbers(record["curves"][0]["error"]), axis=0)[-1]
     axes.loglog(late, 0.4 * last * late[-1] / late, color="0.5", lw=0.8)
@@ -249,13 +246,13 @@ def _draw_errors(axes: Axes, record: Record) -> None:
     axes.text(middle, 0.3 * last * late[-1] / middle, "1/t", color="0.4", ha="right", va="top", fontsize=8)
     axes.set_xlim(1, steps[-1])
     axes.set_ylabel(r"$\|W - W^*\|_F^2 \;/\; \|W^*\|_F^2$")
-    for label, line in [("simulated", "-"), ("floor", THEORY_DASH), ("theorem's bound", ":")]:
+    for label, line in [("simulated", "-"), ("floor", _THEORY_DASH), ("theorem's bound", ":")]:
         axes.plot([], [], color="0.35", ls=line, lw=1, label=label)
     axes.legend(loc="lower left", fontsize=8, ncols=2)
 
 
-def _negative_rates(record: Record) -> str:
-    """Say how many rates were below zero: the circuit of Eq. 8 does not forbid it."""
+def _negative_rates(record: _Simulation) -> str:
+    """Report how many rates were below zero, which the circuit of Eq. 8 does not forbid."""
     shares = [np.mean(_numbers(curve["negative_rates"])[1:]) for curve in record["curves"] if "negative_rates" in curve]
     if not shares:
         return ""
@@ -263,13 +260,13 @@ def _negative_rates(record: Record) -> str:
 
 
 def _numbers(values: list[Any]) -> np.ndarray:
-    """Read a record's numbers; infinities, which records spell out, leave a gap in a curve."""
+    """Convert a record's numbers; infinities, which records spell out, leave a gap in a curve."""
     numbers = np.array(values, dtype=float)
     return np.where(np.isfinite(numbers), numbers, np.nan)
 
 
 def _write_caption(figure: Figure, caption: str) -> None:
-    """Set the caption under the axes, and make the page as high as both need."""
+    """Put the caption below the axes, and make the page high enough for both."""
     lines = textwrap.wrap(caption.replace(", 1)", ",\u00a01)"), width=100)
     width, plot, under = 5.4, 3.3, 0.135 * len(lines) + 0.05
     figure.set_size_inches(width, plot + under)

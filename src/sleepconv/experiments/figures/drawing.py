@@ -1,4 +1,4 @@
-"""How every figure looks and is saved."""
+"""Style of all figures, and how they are saved."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STYLE = {
 
 
 def load_pyplot() -> ModuleType:
-    """Matplotlib without a screen, or an error that says how to get it."""
+    """Import matplotlib without a display; raise a RuntimeError that says how to install it."""
     try:
         import matplotlib
     except ImportError:
@@ -34,7 +34,7 @@ def load_pyplot() -> ModuleType:
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:
-    """Write ``stem.png`` and ``stem.svg``, each whole or not at all, the same bytes for the same figure."""
+    """Write ``stem.png`` and ``stem.svg`` atomically; the same figure gives the same bytes."""
     stem.parent.mkdir(parents=True, exist_ok=True)
     paths = []
     for kind, metadata in [("png", {"Software": None}), ("svg", {"Date": None})]:

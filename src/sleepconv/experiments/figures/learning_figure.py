@@ -1,4 +1,4 @@
-"""How the networks of the tables learned: accuracy on the test set and in training, epoch by epoch."""
+"""Learning curves of the tables' networks: accuracy on the test set and in training, epoch by epoch."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-TABLES: tuple[TableName, ...] = (4, 1, 6, "learning-speed", 2, "miniature-padding0", "miniature")
-COLOURS = {
+_TABLES: tuple[TableName, ...] = (4, 1, 6, "learning-speed", 2, "miniature-padding0", "miniature")
+_COLOURS = {
     "convolutional": "#222222",
     "local": "#d55e00",
     "4_repetitions": "#e08a45",
@@ -36,29 +36,28 @@ COLOURS = {
     "one_filter_sleep_every_1": "#c994c7",
     "small_rate_convolutional": "#969696",
 }
-TRAINED_BY = {"imagenet": "table2", "cifar10-16x16": "miniature"}
-WIDTH, HEIGHT = 3.6, 3.4
-STYLES = {"evaluation": "-", "epoch": ":"}
+_TRAINED_BY = {"imagenet": "table2", "cifar10-16x16": "miniature"}
+_WIDTH, _HEIGHT = 3.6, 3.4
+_STYLES = {"evaluation": "-", "epoch": ":"}
 
-
-Curves = dict[str, tuple[list[int], list[float]]]
+_Curves = dict[str, tuple[list[int], list[float]]]
 """Epochs and top-1 accuracies of a run, on the test set ("evaluation") and in training ("epoch")."""
 
 
 @dataclass(frozen=True)
 class Learning:
-    """What the runs of a dataset's tables learned at one scale, by table and row.
+    """Learning curves of the runs of a dataset's tables at one scale.
 
     Attributes:
-        dataset: whose tables.
-        scale: of all runs.
-        tables: by table and row, the curves of each seed; only what there are records of.
-        left_out: a line about each record that is not shown.
+        dataset: the dataset of the tables.
+        scale: the scale of all runs.
+        tables: for each table and row with finished runs, the curves of each seed.
+        left_out: a line about each run that is not shown.
     """
 
     dataset: str
     scale: float
-    tables: dict[TableName, dict[str, list[Curves]]]
+    tables: dict[TableName, dict[str, list[_Curves]]]
     left_out: list[str]
 
 
@@ -67,14 +66,14 @@ def read_learning(paths: Paths, *, dataset: str = "cifar10", scale: float | None
 
     Args:
         paths: folders of runs.
-        dataset: whose tables.
-        scale: of the runs; by default the largest that there are records of.
+        dataset: the dataset of the tables.
+        scale: of the runs; by default the largest among them.
     """
     check_scale(scale)
-    tables = {table: _shown_rows(table, dataset) for table in TABLES if dataset in datasets_of(table)}
+    tables = {table: _shown_rows(table, dataset) for table in _TABLES if dataset in datasets_of(table)}
     if not tables:
-        known = dict.fromkeys(name for table in TABLES for name in datasets_of(table))
-        raise ValueError(f"there are tables of {', '.join(known)}, not of {dataset!r}")
+        known = dict.fromkeys(name for table in _TABLES for name in datasets_of(table))
+        raise ValueError(f"`dataset` must be one of {', '.join(known)}, got {dataset!r}")
     names = [name for rows in tables.values() for name in rows.values()]
     records = read_records(paths, names)
     scales, left_out = records.scales(names), list(records.left_out)
@@ -82,7 +81,7 @@ def read_learning(paths: Paths, *, dataset: str = "cifar10", scale: float | None
     left_out += [
         f"runs at scale {other:g} left out: --scale {other:g} shows them" for other in scales if other != chosen
     ]
-    shown: dict[TableName, dict[str, list[Curves]]] = {}
+    shown: dict[TableName, dict[str, list[_Curves]]] = {}
     for table, rows in tables.items():
         for row, name in rows.items():
             for record in records.of(name, chosen):
@@ -91,12 +90,12 @@ def read_learning(paths: Paths, *, dataset: str = "cifar10", scale: float | None
                 except (ValueError, OSError) as error:
                     left_out.append(f"{record.folder.path} left out: {error}")
     if not set(shown.get("learning-speed", {})) & set(LEARNING_SPEED):
-        shown.pop("learning-speed", None)  # what is left stands in the panel of Table 1
-    return Learning(dataset, chosen, shown, list(dict.fromkeys(left_out)))  # a run may stand in two tables
+        shown.pop("learning-speed", None)  # the remaining rows are in the panel of Table 1
+    return Learning(dataset, chosen, shown, list(dict.fromkeys(left_out)))  # a run may be in two tables
 
 
 def _shown_rows(table: TableName, dataset: str) -> dict[str, str]:
-    """All rows of a table, or those of ours between the convolutional and the local network."""
+    """Return all rows of a table, or our own rows with the convolutional and the local network."""
     rows = table_rows(table, dataset)
     if table != "learning-speed":
         return rows
@@ -107,15 +106,15 @@ def draw(learning: Learning, out: Path) -> list[Path]:
     """Draw ``out/learning-<dataset>-scale-<scale>.png`` and ``.svg``: a panel per table, two lines per run."""
     if not learning.tables:
         raise FileNotFoundError(
-            f"no finished run of the tables of {learning.dataset} at scale {learning.scale:g} is among the records; "
-            f"`sleepconv sweep {TRAINED_BY.get(learning.dataset, 'table1')} --dataset {learning.dataset} "
+            f"no finished run of the tables of {learning.dataset} at scale {learning.scale:g}; "
+            f"`sleepconv sweep {_TRAINED_BY.get(learning.dataset, 'table1')} --dataset {learning.dataset} "
             f"--scale {learning.scale:g}` trains some"
         )
     pyplot = load_pyplot()
     panels = len(learning.tables)
     with pyplot.rc_context(STYLE):
         figure, axes = pyplot.subplots(
-            1, panels, sharey=True, squeeze=False, figsize=(WIDTH * panels, HEIGHT), layout="constrained"
+            1, panels, sharey=True, squeeze=False, figsize=(_WIDTH * panels, _HEIGHT), layout="constrained"
         )
         for panel, (table, rows) in zip(axes[0], learning.tables.items(), strict=True):
             _draw_panel(panel, rows)
@@ -132,31 +131,31 @@ def _title(learning: Learning, table: TableName) -> str:
     return f"{what}, scale {learning.scale:g}"
 
 
-def _curves(folder: RunFolder) -> Curves:
+def _curves(folder: RunFolder) -> _Curves:
     curves = {}
-    for kind in STYLES:
+    for kind in _STYLES:
         if not (reports := folder.metrics(kind)):
-            raise ValueError(f"it has no report of kind {kind!r}")
+            raise ValueError(f"metrics have no report of kind {kind!r}")
         curves[kind] = ([report["epoch"] for report in reports], [report["top1"] for report in reports])
     return curves
 
 
-def _draw_panel(axes: Axes, rows: dict[str, list[Curves]]) -> None:
+def _draw_panel(axes: Axes, rows: dict[str, list[_Curves]]) -> None:
     for row, runs in rows.items():
         for curves in runs:
-            for kind, style in STYLES.items():
+            for kind, style in _STYLES.items():
                 epochs, top1 = curves[kind]
                 name, marker = label(row) if kind == "evaluation" else "", "." if len(epochs) == 1 else ""
-                axes.plot(epochs, top1, style, color=COLOURS[row], lw=1.2, marker=marker, label=name)
+                axes.plot(epochs, top1, style, color=_COLOURS[row], lw=1.2, marker=marker, label=name)
     axes.set(xlabel="epochs", xlim=(0, None))
     axes.locator_params(axis="x", integer=True)
 
 
 def _write_legend(figure: Figure, panels: Sequence[Axes], *, columns: int) -> None:
-    """One for all panels, in the order of the tables."""
-    (dotted,) = panels[0].plot([], [], STYLES["epoch"], color="0.4", lw=1.2)
+    """Add one legend for all panels, in the order of the tables."""
+    (dotted,) = panels[0].plot([], [], _STYLES["epoch"], color="0.4", lw=1.2)
     lines = {line.get_label(): line for axes in panels for line in axes.get_legend_handles_labels()[0]}
-    shown = {label(row): lines[label(row)] for row in COLOURS if label(row) in lines} | {"in training": dotted}
+    shown = {label(row): lines[label(row)] for row in _COLOURS if label(row) in lines} | {"in training": dotted}
     figure.legend(
         shown.values(), shown.keys(), loc="outside lower center", ncols=columns, fontsize=8, columnspacing=1.2
     )

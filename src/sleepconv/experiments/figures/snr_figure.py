@@ -1,4 +1,4 @@
-"""Figure 6 of Pogodin et al. (2021): how weights come apart between sleeps, at three learning rates."""
+"""Figure 6 of Pogodin et al. (2021): how weights diverge between sleeps, at three learning rates."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LEARNING_RATES = (5e-4, 5e-3, 5e-2)
-SLEEP_EVERY = 10
-CLOSE_UP = 100
-CAPTION = (
+_SLEEP_EVERY = 10
+_CLOSE_UP = 100
+_CAPTION = (
     "Figure 6. −log SNR of the weights of each locally connected layer of ResNet20 (first layer dark, last layer "
     "light) on CIFAR-10 with a sleep every 10 steps. Above: the first {steps} steps, while awake and right after each "
     "sleep; −∞: all neurons of a grid agree. Below: the whole run, just before each measured sleep. {sources}"
@@ -36,7 +36,7 @@ CAPTION = (
 
 
 def find_runs_of_figure(folders: Sequence[RunFolder]) -> list[RunFolder | None]:
-    """For each learning rate the run to show: best measured at every step, the longest, of the least seed."""
+    """Choose a run for each learning rate: measured at every step if possible, the longest, with the lowest seed."""
     known = [(folder, folder.recipe()) for folder in folders]
     return [
         min(
@@ -49,32 +49,32 @@ def find_runs_of_figure(folders: Sequence[RunFolder]) -> list[RunFolder | None]:
 
 
 def draw(folders: Sequence[RunFolder], out: Path) -> list[Path]:
-    """Draw the figure from the records among these run folders as ``out/figure-6.png`` and ``.svg``."""
+    """Draw the figure from these runs as ``out/figure-6.png`` and ``.svg``; a panel without a run shows a dash."""
     pyplot = load_pyplot()
     shown = find_runs_of_figure(folders)
     metrics = [[] if folder is None else folder.metrics() for folder in shown]
-    close = [sawtooth(lines, sleep_every=SLEEP_EVERY, last=CLOSE_UP) for lines in metrics]
-    whole = [before_sleep(lines) for lines in metrics]
+    beginnings = [sawtooth(lines, sleep_every=_SLEEP_EVERY, last=_CLOSE_UP) for lines in metrics]
+    all_sleeps = [before_sleep(lines) for lines in metrics]
     with pyplot.rc_context(STYLE):
         figure, axes = pyplot.subplots(2, 3, sharey=True, figsize=(7.2, 5.2))
-        floor = floor_below(_curves([*close, *whole]))
+        floor = floor_below(curve for panel in [*beginnings, *all_sleeps] for curve in panel.values())
         for column, rate in enumerate(LEARNING_RATES):
             letter = "ABC"[column]
             axes[0, column].set_title(f"{letter}. Learning rate {rate:g}", loc="left", fontsize=9)
-            _draw_panel(axes[0, column], close[column], floor)
-            _draw_panel(axes[1, column], whole[column], floor, marker=".")
+            _draw_panel(axes[0, column], beginnings[column], floor)
+            _draw_panel(axes[1, column], all_sleeps[column], floor, marker=".")
             axes[1, column].set_xlabel("steps")
         for row in axes:
             row[0].set_ylabel(r"$-\log\,\mathrm{SNR}_w$")
             mark_agreement(row[0], floor)
-        _write_caption(figure, CAPTION.format(steps=CLOSE_UP, sources=_sources(shown)))
+        _write_caption(figure, _CAPTION.format(steps=_CLOSE_UP, sources=_sources(shown)))
         paths = save(figure, out / "figure-6")
         pyplot.close(figure)
     return paths
 
 
 def _belongs(run: Run, learning_rate: float) -> bool:
-    """Whether it is the figure's network and sleep; how long it was trained and with what decay is free."""
+    """Whether a run has the figure's network and sleep; its length and weight decay may differ."""
     panel = recipe("cifar10_figure_6a")
     free = {name: getattr(run, name) for name in (*FREE, "name", "weight_decay", "epochs")}
     return run == panel.changed(learning_rate=run.learning_rate, **free) and isclose(run.learning_rate, learning_rate)
@@ -86,10 +86,6 @@ def _draw_panel(axes: Axes, curves: dict[str, Curve], floor: float, **style: Any
     else:
         axes.text(0.5, 0.5, "–", transform=axes.transAxes, ha="center", va="center", fontsize=20, color="0.5")
         axes.set_xticks([])
-
-
-def _curves(panels: list[dict[str, Curve]]) -> list[Curve]:
-    return [curve for panel in panels for curve in panel.values()]
 
 
 def _sources(shown: list[RunFolder | None]) -> str:

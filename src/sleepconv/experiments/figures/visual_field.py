@@ -1,4 +1,4 @@
-"""Where in its visual field a network recognises things: accuracy with the test images at each place."""
+"""Accuracy over the visual field: test images shown at every place, one after the other."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from sleepconv.files import parse_json
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-RECORD = "visual_field.json"
-FARTHEST, SPACING = 8, 2
-IMAGES = 500
+_RECORD = "visual_field.json"
+_FARTHEST, _SPACING = 8, 2
+_IMAGES = 500
 
 
 @dataclass(frozen=True)
 class VisualField:
-    """Top-1 accuracy in percent for every place of the images' upper left corner.
+    """Top-1 accuracy in percent for every position of the images' upper left corner.
 
     Attributes:
         rows: the corners' rows.
         columns: the corners' columns.
         accuracy: one list per row.
-        images: test images shown at each place.
-        seen: (rows, columns) at which training images were shown, if that is known.
+        images: number of test images shown at each place.
+        seen: (rows, columns) at which training images were shown, if known.
     """
 
     rows: list[int]
@@ -44,7 +44,7 @@ class VisualField:
     seen: tuple[list[int], list[int]] | None = None
 
     def by_column(self) -> dict[int, float]:
-        """The mean over the rows.
+        """Average over the rows.
 
         >>> VisualField([0, 1], [0, 12], [[90.0, 10.0], [80.0, 20.0]], images=5).by_column()
         {0: 85.0, 12: 15.0}
@@ -52,26 +52,26 @@ class VisualField:
         return {column: float(mean) for column, mean in zip(self.columns, np.mean(self.accuracy, axis=0), strict=True)}
 
     def write(self, folder: RunFolder) -> None:
-        """Keep it among a run's records."""
-        folder.write_json(RECORD, asdict(self))
+        """Write the map to a run's folder."""
+        folder.write_json(_RECORD, asdict(self))
 
 
 def read_visual_field(folder: RunFolder) -> VisualField | None:
-    """What `VisualField.write` kept, or None."""
-    file = folder.path / RECORD
+    """Read the map that `VisualField.write` wrote; None if there is none."""
+    file = folder.path / _RECORD
     if not file.is_file():
         return None
     try:
         return VisualField(**parse_json(file.read_text()))
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{file} is not a map of accuracy: {error}; remove it to have it measured anew") from error
+        raise ValueError(f"{file} is not a map of accuracy: {error}; remove it to measure it again") from error
 
 
-def measure_visual_field(model: nn.Module, task: Task, *, images: int = IMAGES) -> VisualField | None:
-    """Show test images at every place where they fit, or shifted by up to 8 pixels if they fill the field.
+def measure_visual_field(model: nn.Module, task: Task, *, images: int = _IMAGES) -> VisualField | None:
+    """Measure accuracy at every place where test images fit, or shifted by up to 8 pixels if they fill the field.
 
     Returns:
-        the map, or None for images that are not held in memory.
+        the map, or None for images that are not in memory.
 
     >>> from sleepconv.models import three_layers
     >>> field = measure_visual_field(three_layers(), load_task("digits"), images=10)
@@ -96,7 +96,7 @@ def measure_visual_field(model: nn.Module, task: Task, *, images: int = IMAGES) 
 
 
 def visual_field_of(folder: RunFolder, data_dir: str | PathLike[str] | None = None) -> VisualField | None:
-    """The map among a run's records, measured and kept there if its weights and its data are at hand; else None."""
+    """Read a run's map, or measure and write it if the weights and the data are available; else None."""
     if (known := read_visual_field(folder)) is not None:
         return known
     run = folder.recipe()
@@ -110,19 +110,19 @@ def visual_field_of(folder: RunFolder, data_dir: str | PathLike[str] | None = No
         try:
             field.write(folder)
         except OSError as error:
-            warnings.warn(f"the map of accuracy could not be kept: {error}", stacklevel=2)
+            warnings.warn(f"the map of accuracy could not be written: {error}", stacklevel=2)
     return field
 
 
 def mean_of(fields: Sequence[VisualField]) -> VisualField:
-    """The mean over runs that were shown the same places."""
+    """Average the maps of runs that were tested at the same places."""
     if len({(tuple(field.rows), tuple(field.columns)) for field in fields}) != 1:
-        raise ValueError("maps of accuracy can be averaged only over the same places")
+        raise ValueError("maps of accuracy must have the same places to be averaged")
     return replace(fields[0], accuracy=np.mean([field.accuracy for field in fields], axis=0).tolist())
 
 
 def draw_visual_field(axes: Axes, field: VisualField, *, numbers: bool = False) -> Any:
-    """Draw the map, with a frame around the places that were seen in training; returns what a colour bar needs."""
+    """Draw the map, with a frame around the places seen in training; return what a colour bar needs."""
     columns, rows = np.arange(len(field.columns)), np.arange(len(field.rows))
     mesh = axes.pcolormesh(columns, rows, field.accuracy, vmin=0, vmax=100, cmap="viridis", antialiased=False)
     axes.invert_yaxis()
@@ -132,7 +132,8 @@ def draw_visual_field(axes: Axes, field: VisualField, *, numbers: bool = False) 
         shown = [place for place in range(len(places)) if place % 4 == 0]
         ticks(shown, [f"{places[place]}".replace("-", "−") for place in shown])
     if field.seen is not None:
-        _frame(axes, *([places.index(s) for s in seen] for places, seen in _seen(field)))
+        rows_seen, columns_seen = field.seen
+        _frame(axes, _indices(field.columns, columns_seen), _indices(field.rows, rows_seen))
     for row, column in np.ndindex(len(rows), len(columns)) if numbers else ():
         value = field.accuracy[row][column]
         colour = "white" if value < 60 else "black"
@@ -141,12 +142,11 @@ def draw_visual_field(axes: Axes, field: VisualField, *, numbers: bool = False) 
 
 
 def _places(spare: int, still: int) -> list[int]:
-    return list(range(spare + 1)) if spare > 0 else list(range(still - FARTHEST, still + FARTHEST + 1, SPACING))
+    return list(range(spare + 1)) if spare > 0 else list(range(still - _FARTHEST, still + _FARTHEST + 1, _SPACING))
 
 
-def _seen(field: VisualField) -> list[tuple[list[int], list[int]]]:
-    assert field.seen is not None
-    return [(field.columns, field.seen[1]), (field.rows, field.seen[0])]
+def _indices(places: list[int], seen: list[int]) -> list[int]:
+    return [places.index(place) for place in seen]
 
 
 def _frame(axes: Axes, columns: list[int], rows: list[int]) -> None:

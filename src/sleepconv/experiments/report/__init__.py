@@ -1,4 +1,4 @@
-"""Runs as one HTML page that needs nothing else."""
+"""Reports: runs as one self-contained HTML page."""
 
 from sleepconv.experiments.report.page import write_report
 

@@ -1,12 +1,13 @@
-"""Runs that differ in nothing but the seed, shown as one, with a name and a colour."""
+"""Runs that differ only in the seed, shown together with one name and colour."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 from sleepconv.experiments.runs import Run, RunFolder
+from sleepconv.experiments.runs.sheets import MISSING
 
-PALETTE = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#8a6d00", "#5d3a9b", "#444444"]
+_PALETTE = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#8a6d00", "#5d3a9b", "#444444"]
 
 
 @dataclass(frozen=True)
@@ -14,7 +15,7 @@ class Group:
     """One recipe at one scale, with a folder per seed.
 
     Attributes:
-        label: its name, with the fields that tell it from others of the same name.
+        label: its name, with the fields that distinguish it from others of the same name.
         colour: in all pictures.
         run: the recipe; its seed is that of the first folder.
         folders: one per seed.
@@ -27,19 +28,19 @@ class Group:
 
 
 def group(folders: Sequence[RunFolder]) -> list[Group]:
-    """Put the runs together that differ in nothing but the seed, in the order in which they came."""
+    """Group the runs that differ only in the seed, in the given order."""
     members: dict[str, list[RunFolder]] = {}
     for folder in folders:
         members.setdefault(folder.recipe().changed(seed=0).as_json(), []).append(folder)
     runs = [found[0].recipe() for found in members.values()]
     return [
-        Group(_label(run, runs), PALETTE[place % len(PALETTE)], run, tuple(found))
+        Group(_label(run, runs), _PALETTE[place % len(_PALETTE)], run, tuple(found))
         for place, (run, found) in enumerate(zip(runs, members.values(), strict=True))
     ]
 
 
 def varying_fields(runs: Sequence[Run]) -> list[str]:
-    """The fields, seeds aside, in which these runs differ.
+    """Name the fields other than the seed in which these runs differ.
 
     >>> run = Run(name="mine", dataset="digits", connectivity="local", learning_rate=1e-3)
     >>> varying_fields([run, run.changed(seed=2, scale=0.5)])
@@ -50,17 +51,17 @@ def varying_fields(runs: Sequence[Run]) -> list[str]:
 
 
 def as_text(value: Any) -> str:
-    """A field's value for people; None, for what there is not, is a dash.
+    """Format a field's value; None is a dash.
 
     >>> as_text(None), as_text(5e-4), as_text({"decay": 0.01})
     ('–', '0.0005', 'decay=0.01')
     """
     if value is None:
-        return "–"
+        return MISSING
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, dict):
-        return ", ".join(f"{name}={as_text(part)}" for name, part in value.items()) or "–"
+        return ", ".join(f"{name}={as_text(part)}" for name, part in value.items()) or MISSING
     return str(value)
 
 

@@ -1,4 +1,4 @@
-"""Filters of neurons that share, before a sleep and after it."""
+"""Drawings for the report, as SVG inside HTML figures."""
 
 from __future__ import annotations
 
@@ -26,53 +26,57 @@ from sleepconv.sleep.layers import SleepingLayer
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-WIDTH, HEIGHT = 4.0, 2.6
-SAWTEETH = 30
-
-
-def picture(draw: Callable[[Axes], object], *, caption: str, height: float = HEIGHT) -> str:
-    """What ``draw`` puts on axes, as an HTML figure with the drawing inside."""
-    pyplot = load_pyplot()
-    with pyplot.rc_context(STYLE | {"font.family": "sans-serif", "svg.hashsalt": caption}):
-        figure, axes = pyplot.subplots(figsize=(WIDTH, height))
-        draw(axes)
-        figure.tight_layout(pad=0.4)
-        text = StringIO()
-        figure.savefig(text, format="svg", transparent=True)
-        pyplot.close(figure)
-    return f"<figure>{_inline(text.getvalue(), caption)}<figcaption>{escape(caption)}</figcaption></figure>"
+_WIDTH, _HEIGHT = 4.0, 2.6  # inches
+_SAWTEETH = 30  # measurements shown
+_NEURONS, _CHANNELS = 6, 4  # filters shown
 
 
 def learning_curves(groups: Sequence[Group]) -> list[str]:
-    """Accuracy and loss over the epochs, a line per run."""
+    """Draw accuracy and loss over the epochs, with a line for each run."""
     panels = [
         ("evaluation", "top1", "Top-1 accuracy on the evaluation set, %"),
         ("epoch", "top1", "Top-1 accuracy in training, %"),
         ("epoch", "loss", "Training loss"),
     ]
     return [
-        picture(partial(_draw_curves, groups=groups, kind=kind, quantity=quantity), caption=caption)
+        _picture(partial(_draw_curves, groups=groups, kind=kind, quantity=quantity), caption=caption)
         for kind, quantity, caption in panels
         if any(folder.metrics(kind) for group in groups for folder in group.folders)
     ]
 
 
 def sawteeth(group: Group) -> str | None:
-    """−log SNR of each layer over the last measurements of the first run that has some; None if none has."""
+    """Draw −log SNR of each layer over the last measurements of the first run that has any; None if no run has."""
     for folder in group.folders:
         lines = folder.metrics("snr")
         if not lines:
             continue
-        first = sorted({line["step"] for line in lines})[-SAWTEETH:][0]
+        first = sorted({line["step"] for line in lines})[-_SAWTEETH:][0]
         curves = sawtooth(lines, sleep_every=group.run.sleep_every, first=first)
         layers = ", ".join(curves) if len(curves) <= 4 else f"{len(curves)} layers"
         caption = f"{group.label}, seed {folder.recipe().seed}: {layers} (first dark, last light)"
-        return picture(partial(_draw_sawteeth, curves=curves), caption=caption)
+        return _picture(partial(_draw_sawteeth, curves=curves), caption=caption)
+    return None
+
+
+def filters_before_and_after_sleep(group: Group) -> str | None:
+    """Draw the first local layer's filters, from the first run with weights; None if there is none."""
+    for folder in group.folders:
+        if not (folder.path / WEIGHTS).is_file():
+            continue
+        model = folder.load_model()
+        if (name := _first_local_layer(model)) is None:
+            return None
+        layer: Any = model.get_submodule(name)
+        pair = [_filters(layer), _filters(Instant()(copy.deepcopy(layer)))]
+        titles = ["as trained: it had just slept" if torch.equal(*pair) else "as trained", "after a sleep"]
+        caption = f"{group.label}, layer {name}, seed {folder.recipe().seed}"
+        return _picture(partial(_draw_pair, filters=pair, titles=titles), caption=caption, height=1.9)
     return None
 
 
 def visual_field_map(label: str, field: VisualField, runs: int) -> str:
-    """The map of accuracy over the visual field."""
+    """Draw the map of accuracy over the visual field."""
 
     def draw(axes: Axes) -> None:
         mesh = draw_visual_field(axes, field)
@@ -82,7 +86,30 @@ def visual_field_map(label: str, field: VisualField, runs: int) -> str:
     of = "1 run" if runs == 1 else f"mean of {runs} runs"
     caption = f"{label}: {of}, {field.images} images at each place"
     tall = len(field.rows) > len(field.columns) / 2
-    return picture(draw, caption=caption, height=3.0 if tall else 1.7)
+    return _picture(draw, caption=caption, height=3.0 if tall else 1.7)
+
+
+def _picture(draw: Callable[[Axes], object], *, caption: str, height: float = _HEIGHT) -> str:
+    """Return what ``draw`` draws on axes as an HTML figure."""
+    pyplot = load_pyplot()
+    with pyplot.rc_context(STYLE | {"font.family": "sans-serif", "svg.hashsalt": caption}):
+        figure, axes = pyplot.subplots(figsize=(_WIDTH, height))
+        draw(axes)
+        figure.tight_layout(pad=0.4)
+        text = StringIO()
+        figure.savefig(text, format="svg", transparent=True)
+        pyplot.close(figure)
+    return f"<figure>{_inline(text.getvalue(), caption)}<figcaption>{escape(caption)}</figcaption></figure>"
+
+
+def _inline(svg: str, title: str) -> str:
+    """Remove what only an SVG file needs: prologue, metadata, fixed size, and ids that would repeat on the page."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r' id="[\w.]+_[0-9]+"', "", svg)
+    svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
+    return svg.replace("<svg", f'<svg role="img" aria-label="{escape(title, quote=True)}"', 1).strip()
 
 
 def _draw_curves(axes: Axes, groups: Sequence[Group], kind: str, quantity: str) -> None:
@@ -108,40 +135,8 @@ def _draw_sawteeth(axes: Axes, curves: dict[str, Curve]) -> None:
         mark_agreement(axes, floor)
 
 
-def _inline(svg: str, title: str) -> str:
-    """The drawing without what only a file needs: prologue, metadata, fixed size, and names that would repeat."""
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r' id="[\w.]+_[0-9]+"', "", svg)
-    svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
-    svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
-    return svg.replace("<svg", f'<svg role="img" aria-label="{escape(title, quote=True)}"', 1).strip()
-
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-NEURONS, CHANNELS = 6, 4
-
-
-def filters_before_and_after_sleep(group: Group) -> str | None:
-    """The first local layer's filters, from the first run with weights; None if there is none."""
-    for folder in group.folders:
-        if not (folder.path / WEIGHTS).is_file():
-            continue
-        model = folder.load_model()
-        if (name := first_local_layer(model)) is None:
-            return None
-        layer: Any = model.get_submodule(name)
-        pair = [_filters(layer), _filters(Instant()(copy.deepcopy(layer)))]
-        titles = ["as trained: it had just slept" if torch.equal(*pair) else "as trained", "after a sleep"]
-        caption = f"{group.label}, layer {name}, seed {folder.recipe().seed}"
-        return picture(partial(_draw_pair, filters=pair, titles=titles), caption=caption, height=1.9)
-    return None
-
-
-def first_local_layer(model: nn.Module) -> str | None:
-    """The name of the first two-dimensional locally connected layer with more than one weight per input channel."""
+def _first_local_layer(model: nn.Module) -> str | None:
+    """Find the first two-dimensional locally connected layer with a kernel larger than 1."""
     for name, layer in model.named_modules():
         if isinstance(layer, SleepingLayer) and layer.weight.dim() == 6 and layer.weight.shape[-1] > 1:
             return name
@@ -149,16 +144,16 @@ def first_local_layer(model: nn.Module) -> str | None:
 
 
 def _filters(layer: Any) -> Tensor:
-    """Filters of some neurons of one grid, along the middle row of the layer: (channels, neurons, in, k, k)."""
+    """Take filters of some neurons of one grid along the layer's middle row: (channels, neurons, in, k, k)."""
     weight, grids = layer.weight.detach(), layer.grids
     row = grids.shape[0] // 2
     members = (grids[row] == grids[row, 0]).nonzero().flatten()
-    places = torch.linspace(0, len(members) - 1, min(NEURONS, len(members))).round().long()
-    return weight[row, members[places], :CHANNELS].transpose(0, 1)
+    places = torch.linspace(0, len(members) - 1, min(_NEURONS, len(members))).round().long()
+    return weight[row, members[places], :_CHANNELS].transpose(0, 1)
 
 
 def _draw_pair(axes: Axes, filters: list[Tensor], titles: list[str]) -> None:
-    """Both sets beside each other, each on its own scale."""
+    """Draw two sets of filters side by side, each on its own colour scale."""
     axes.set_axis_off()
     for left, part, title in zip((0.0, 0.53), filters, titles, strict=True):
         panel, mosaic = axes.inset_axes((left, 0, 0.47, 1)), _mosaic(part)
@@ -174,7 +169,7 @@ def _draw_pair(axes: Axes, filters: list[Tensor], titles: list[str]) -> None:
 
 
 def _mosaic(filters: Tensor) -> np.ndarray:
-    """Filters beside each other with gaps (NaN): three input channels as colours, of others the first."""
+    """Arrange filters with gaps (NaN): three input channels as colours, otherwise only the first channel."""
     channels, neurons, inputs, height, width = filters.shape
     shape = (channels * (height + 1) - 1, neurons * (width + 1) - 1, *([3] if inputs == 3 else []))
     mosaic = np.full(shape, np.nan)

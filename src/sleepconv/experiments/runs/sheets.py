@@ -1,7 +1,8 @@
-"""A small table as text, Markdown or LaTeX."""
+"""A small table as text, Markdown, LaTeX or HTML."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from html import escape
 
 MISSING = "–"
 # A backslash goes first, since the others bring new ones.
@@ -34,14 +35,16 @@ class Sheet:
             )
             for line in lines
         ]
-        return "\n".join([self.title, *[line.rstrip() for line in shown], *self.notes])
+        title = [self.title] if self.title else []
+        return "\n".join([*title, *[line.rstrip() for line in shown], *self.notes])
 
     def markdown(self) -> str:
         """A GitHub table."""
         lines = [self.columns, ["---", *["---:"] * (len(self.columns) - 1)], *self.rows]
         shown = ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
         notes = [line for note in self.notes for line in ("", note)]
-        return "\n".join([f"**{self.title}**", "", *shown, *notes])
+        title = [f"**{self.title}**", ""] if self.title else []
+        return "\n".join([*title, *shown, *notes])
 
     def latex(self) -> str:
         """A table with booktabs' rules."""
@@ -60,6 +63,23 @@ class Sheet:
                 r"\end{table}",
             ]
         )
+
+    def html(self) -> str:
+        """Return an HTML table whose first column names the rows; a row's name may be broken after an underscore.
+
+        >>> Sheet("", ["run", "top-1"], [["a<b", "91.2"]]).html().count("a&lt;b")
+        1
+        """
+        caption = f"<caption>{escape(self.title)}</caption>\n" if self.title else ""
+        head = "".join(f'<th scope="col">{escape(text)}</th>' for text in self.columns)
+        body = "\n".join(
+            f'<tr><th scope="row">{escape(name).replace("_", "_<wbr>")}</th>'
+            + "".join(f"<td>{escape(text)}</td>" for text in cells)
+            + "</tr>"
+            for name, *cells in self.rows
+        )
+        table = f"<table>\n{caption}<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+        return f'<div class="wide">{table}</div>' + "".join(f"\n<p>{escape(note)}</p>" for note in self.notes)
 
 
 def latex_escaped(text: str) -> str:

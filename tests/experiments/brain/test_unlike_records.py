@@ -3,8 +3,7 @@
 import pytest
 
 from sleepconv.experiments.brain import scoreboard as table
-from sleepconv.experiments.brain import scoring as records
-from sleepconv.experiments.brain.scoreboard import as_markdown
+from sleepconv.experiments.brain.scoreboard import read_all_scores, write_scores
 
 SETTINGS = {"components": 25, "folds": 10}
 
@@ -49,15 +48,15 @@ def test_the_ceiling_and_the_best_are_those_of_the_data_that_most_records_share(
     rows = {row[0]: row[3] for row in table.main_sheet(given).rows}
     assert rows["LC"].startswith(".900")
     assert rows["conv"].startswith("**.250")
-    assert "Scored on other data than conv-seed-0: LC-seed-0" in as_markdown(given)
+    assert "Scored on other data than conv-seed-0: LC-seed-0" in table.rendered(given, "markdown")
     assert table.as_data(given)["on_other_data"] == ["LC-seed-0"]
 
 
 def test_two_records_of_one_network_are_an_error_unless_they_are_the_same(tmp_path):
     old, new = tmp_path / "old", tmp_path / "new"
-    path = records.write(old, record(0, 0.25, seconds=1.0))
-    records.write(new, record(0, 0.25, seconds=2.0))
-    assert len(records.read_all([old, path, new])) == 1
-    records.write(new, record(0, 0.75, fingerprint="other weights"))
+    path = write_scores(old, record(0, 0.25, seconds=1.0))
+    write_scores(new, record(0, 0.25, seconds=2.0))
+    assert len(read_all_scores([old, path, new])) == 1
+    write_scores(new, record(0, 0.75, fingerprint="other weights"))
     with pytest.raises(ValueError, match=r"old.* and .*new.* are different records of conv-seed-0, .*; leave one out"):
-        records.read_all([old, new])
+        read_all_scores([old, new])

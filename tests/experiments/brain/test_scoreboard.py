@@ -1,12 +1,13 @@
 import json
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from sleepconv.experiments.brain import scoreboard as table
-from sleepconv.experiments.brain import scoring as records
-from sleepconv.experiments.brain.scoreboard import as_markdown, draw
+from sleepconv.experiments.brain.scoreboard import read_all_scores, write_scores
 from sleepconv.experiments.runs.sheets import Sheet
 
 
@@ -67,7 +68,9 @@ def test_what_has_no_data_shows_as_a_dash_and_lacks_a_mean():
 
 
 def test_every_dataset_is_in_the_details_with_plain_r():
-    assert "| ws(1) | toy-V1 | V1 | second | .300 ± .020 | .500 ± .010 | .900 | .250 | 9 | 1 |" in as_markdown(RECORDS)
+    assert "| ws(1) | toy-V1 | V1 | second | .300 ± .020 | .500 ± .010 | .900 | .250 | 9 | 1 |" in table.rendered(
+        RECORDS, "markdown"
+    )
 
 
 def test_the_paper_says_lc_fits_v1_best():
@@ -77,28 +80,33 @@ def test_the_paper_says_lc_fits_v1_best():
 
 def test_records_read_back_as_written_and_make_the_same_table(tmp_path):
     for item in RECORDS:
-        records.write(tmp_path, item)
-    assert table.main_sheet(records.read_all([tmp_path])) == table.main_sheet(RECORDS)
+        write_scores(tmp_path, item)
+    assert table.main_sheet(read_all_scores([tmp_path])) == table.main_sheet(RECORDS)
 
 
 def test_a_file_that_is_no_record_is_named(tmp_path, tmp_path_factory):
     empty = tmp_path_factory.mktemp("empty")
     (tmp_path / "other.json").write_text(json.dumps({"scores": 3}))
     with pytest.raises(ValueError, match="other.json is not a record"):
-        records.read_all([tmp_path])
+        read_all_scores([tmp_path])
     with pytest.raises(FileNotFoundError, match="no record in"):
-        records.read_all([empty])
+        read_all_scores([empty])
 
 
 def test_the_figure_has_a_panel_per_dataset_and_the_same_bytes_each_time(tmp_path):
-    first = [path.read_bytes() for path in draw(RECORDS, tmp_path / "layers")]
-    assert first == [path.read_bytes() for path in draw(RECORDS, tmp_path / "layers")]
+    first = [path.read_bytes() for path in table.draw(RECORDS, tmp_path / "layers")]
+    assert first == [path.read_bytes() for path in table.draw(RECORDS, tmp_path / "layers")]
     text = (tmp_path / "layers.svg").read_text()
     assert all(f"toy-{region}" in text for region in ("V1", "V4", "IT"))
 
 
 def test_the_table_that_is_checked_in_is_that_of_its_records():
-    folder = Path(__file__).parents[2] / "results" / "brain"
+    folder = Path(__file__).parents[3] / "results" / "brain"
     if not folder.is_dir():
         pytest.skip("no network has been scored yet")
-    assert (folder / "table.md").read_text() == as_markdown(records.read_all([folder])) + "\n"
+    assert (folder / "table.md").read_text() == table.rendered(read_all_scores([folder]), "markdown") + "\n"
+
+
+def test_tables_are_made_without_pytorch():
+    code = "import sys, sleepconv.experiments.brain.scoreboard; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

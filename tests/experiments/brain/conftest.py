@@ -3,8 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sleepconv.brain.predictivity import dissimilarity
-from sleepconv.brain.recordings import Dissimilarities, Recording
+from sleepconv.brain import Dissimilarities, LabelCounts, Recording, dissimilarity
 from sleepconv.experiments.runs import Run, RunFolder
 from sleepconv.experiments.training import build_network, compact_state
 from sleepconv.experiments.training.checkpoints import write_tensors
@@ -48,7 +47,7 @@ def recordings(tmp_path) -> Path:
     people = np.stack([dissimilarity(pixels + 40 * random.normal(size=pixels.shape)) for _ in range(3)])
     Dissimilarities("toy-it", "IT", images, people).save(folder / "it.npz")
     majority = 40 * np.eye(10, dtype=int)[np.arange(20) % 10]
-    np.savez(folder / "labels.npz", counts=random.integers(1, 9, (20, 10)) + majority)
+    LabelCounts("labels", random.integers(1, 9, (20, 10)) + majority).save(folder / "labels.npz")
     return folder
 
 

@@ -18,10 +18,10 @@ def small(monkeypatch):
 def test_a_record_is_simulated_once_per_seed_and_setup(small, tmp_path, monkeypatch):
     first = records.load_or_simulate("small", tmp_path)
     mark = {**first, "curves": []}
-    records.write(tmp_path / "small.json", mark)
+    records.write_simulation(tmp_path / "small.json", mark)
     assert records.load_or_simulate("small", tmp_path) == mark
     assert records.load_or_simulate("small", tmp_path, seed=1)["curves"] != []
-    records.write(tmp_path / "small.json", mark)
+    records.write_simulation(tmp_path / "small.json", mark)
     monkeypatch.setitem(records.SETUPS, "small", replace(small, steps=6))
     assert records.load_or_simulate("small", tmp_path)["setup"]["steps"] == 6
 
@@ -36,7 +36,9 @@ def test_what_is_read_is_what_was_simulated(small, tmp_path):
 
 
 def test_infinite_snr_survives_in_strict_json(tmp_path):
-    records.write(tmp_path / "record.json", {"setup": {}, "curves": [{"negative_log_snr": [0.5, -math.inf]}]})
+    records.write_simulation(
+        tmp_path / "record.json", {"setup": {}, "curves": [{"negative_log_snr": [0.5, -math.inf]}]}
+    )
 
     def refuse(constant):
         raise AssertionError(f"{constant} is not JSON")

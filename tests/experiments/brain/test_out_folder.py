@@ -38,7 +38,7 @@ def test_a_file_of_the_user_in_the_place_of_a_table_is_refused_before_scoring(sc
     (out / name).write_text("my own")
     code, said = score(out)
     assert code == 1
-    assert f"{out / name} is there and was not made by `sleepconv brain`" in said
+    assert f"{out / name} exists and was not written by `sleepconv brain`" in said
     assert [(path.name, path.read_text()) for path in out.iterdir()] == [(name, "my own")]
 
 
@@ -48,13 +48,13 @@ def test_a_file_that_is_no_record_is_refused_before_scoring(score, tmp_path):
     (out / "package.json").write_text("{}")
     code, said = score(out)
     assert code == 1
-    assert "package.json is not a record of `sleepconv brain score`; move it away or name another folder" in said
+    assert "package.json is not a record of `sleepconv brain score`; move it away or choose another folder" in said
     assert [path.name for path in out.iterdir()] == ["package.json"]
 
 
 def test_a_file_as_out_is_refused(score, tmp_path):
     (tmp_path / "out").write_text("")
-    assert score(tmp_path / "out") == (1, f"sleepconv: {tmp_path / 'out'} is a file; --out names a folder\n")
+    assert score(tmp_path / "out") == (1, f"sleepconv: {tmp_path / 'out'} is a file; --out must be a folder\n")
 
 
 def test_its_own_tables_are_replaced_and_records_say_what_they_were_made_with(score, recordings, tmp_path, capsys):
@@ -66,7 +66,7 @@ def test_its_own_tables_are_replaced_and_records_say_what_they_were_made_with(sc
     assert score(tmp_path / "out") == (0, "")
     (tmp_path / "again" / "table.md").write_text("my own")
     assert main(table) == 1
-    assert "table.md is there and was not made by" in capsys.readouterr().err
+    assert "table.md exists and was not written by" in capsys.readouterr().err
 
 
 def test_two_recordings_of_one_name_are_refused(score, recordings, tmp_path):
