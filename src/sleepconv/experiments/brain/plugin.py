@@ -12,6 +12,7 @@ from sleepconv.experiments.data.description import StrPath
 from sleepconv.experiments.runs import RunFolder
 from sleepconv.experiments.runs.folder import RECIPE, WEIGHTS
 from sleepconv.experiments.training.checkpoints import read_tensors
+from sleepconv.files import atomic_folder
 
 _INIT = Template("""\
 from brainscore_vision import model_registry
