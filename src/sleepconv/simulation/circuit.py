@@ -72,7 +72,7 @@ def paper_learning_rate(step: int) -> float:
 
     .. math:: \eta_t = \frac{0.0003}{\sqrt{1 + t / 2}} \text{ for } t > 50, \qquad \eta_t = 0 \text{ before}
 
-    This is what the authors' published code computes; the text (A.5) has k ≥ 50 and counts presentations.
+    The text (A.5) has k ≥ 50 and counts presentations, with which the circuit does not do what the text describes.
 
     >>> paper_learning_rate(50), round(paper_learning_rate(198), 6)
     (0.0, 3e-05)

@@ -19,6 +19,9 @@ from sleepconv.functional.sharing import hebbian_step_
 from sleepconv.functional.sizes import check_finite, check_int
 from sleepconv.sleep.layers import Border, check_border, check_something_to_share, sharing_grids
 from sleepconv.sleep.patterns import (
+    Activity,
+    Disinhibited,
+    Spontaneous,
     network_period,
     one_grid_patterns,
     pass_through,
@@ -40,6 +43,8 @@ from sleepconv.sleep.rules import (
 
 # A sleep of more takes hours even for a small layer, or more memory than there is.
 _MOST_STEPS, _MOST_PATTERNS, _MOST_PIXELS = 10**6, 10**5, 10**8
+# Presentations that pass through a network together, when a step is a whole sweep of them.
+_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
@@ -161,7 +166,7 @@ class Hebbian(OnAnything):
 
     def _period(self, layers: Mapping[str, Any]) -> int | None:
         """Return the network's period if patterns pass through it; None: each layer has its own."""
-        return network_period(layers) if self.patterns == "layer_by_layer" else None
+        return network_period(layers) if self.patterns in _THROUGH_THE_NETWORK else None
 
 
 def _sleep_alone(
@@ -216,38 +221,49 @@ def _independent(pools: LayerPools, learning: "_PoolLearning") -> Tensor:
     return torch.cat(seen)
 
 
-def sleep_layer_by_layer(rule: Hebbian, model: nn.Module, layers: Mapping[str, LayerPools]) -> dict[str, LayerReport]:
-    """Pass random periodic images from layer to layer; all layers learn at once, or one after the other."""
+def _sleep_as_a_network(rule: Hebbian, model: nn.Module, layers: Mapping[str, LayerPools]) -> dict[str, LayerReport]:
+    """Send random periodic images through the network; all layers learn at once, or one after the other."""
     period = network_period({name: pools.layer for name, pools in layers.items()})
     learnings = {name: {id(pool): _PoolLearning(pool, rule) for pool in p.sharing} for name, p in layers.items()}
     seen: dict[str, list[Tensor]] = {name: [] for name in layers}
     awake: set[str] = set()
+    one_at_a_time = rule.patterns == "disinhibited" and not (rule.momentum or rule.noise)
 
     def plasticity(name: str, pools: LayerPools, pool: Pool, windows: Tensor) -> None:
-        scaled = windows / windows.square().mean().sqrt().clamp_min(1e-30)
         if pool.neurons < 2:
             return
+        if rule.patterns == "spontaneous":
+            windows = windows - windows.mean(dim=1, keepdim=True)
+        scaled = windows / windows.square().mean().sqrt().clamp_min(1e-30)
         if pool is pools.sharing[0] and len(seen[name]) * len(scaled[0]) < 4 * pools.inputs:
             seen[name].append(scaled[0])
-        if name in awake:
+        if name in awake and one_at_a_time:
+            learnings[name][id(pool)].learn_one_at_a_time(scaled)
+        elif name in awake:
             learnings[name][id(pool)].learn(scaled)
 
     first = next(iter(layers.values())).layer
     shape = rule.image_shape or (first.in_channels, *first.input_size)
     generator = torch.Generator().manual_seed(rule.seed)
+    activity = _THROUGH_THE_NETWORK[rule.patterns](generator)
+    passes = [rule.patterns_per_step or 64]
+    if one_at_a_time and rule.patterns_per_step is None:
+        grids = max(pools.in_channels * period ** len(pools.kernel) for pools in layers.values())
+        passes = [min(_AT_ONCE, grids - done) for done in range(0, grids, _AT_ONCE)]
     for turn in [{name} for name in layers] if rule.in_turn else [set(layers)]:
         awake.clear()
         awake.update(turn)
         for _ in range(rule.steps):
             if all(learning.done for name in turn for learning in learnings[name].values()):
                 break
-            images = periodic_images(rule.patterns_per_step or 64, shape, period, generator, first.weight)
-            try:
-                pass_through(model, layers, images, plasticity, period)
-            except RuntimeError as error:
-                raise ValueError(
-                    f"the network does not take images of (channels, *size) = {shape} ({error}); give image_shape"
-                ) from error
+            for number in passes:
+                images = periodic_images(number, shape, period, generator, first.weight)
+                try:
+                    pass_through(model, layers, images, plasticity, period, activity)
+                except RuntimeError as error:
+                    raise ValueError(
+                        f"the network does not take images of (channels, *size) = {shape} ({error}); give image_shape"
+                    ) from error
             _check_reached(seen)
     steps = {name: max(learning.steps for learning in learnings[name].values()) for name in layers}
     return {name: _report(pools, steps[name], torch.cat(seen[name])) for name, pools in layers.items()}
@@ -271,7 +287,14 @@ def _report(pools: LayerPools, steps: int, seen: Tensor) -> LayerReport:
 _DRIVES: dict[str, Callable[[Hebbian, nn.Module, Mapping[str, LayerPools]], dict[str, LayerReport]]] = {
     "one_grid": partial(_sleep_alone, _one_grid),
     "independent": partial(_sleep_alone, _independent),
-    "layer_by_layer": sleep_layer_by_layer,
+    "layer_by_layer": _sleep_as_a_network,
+    "disinhibited": _sleep_as_a_network,
+    "spontaneous": _sleep_as_a_network,
+}
+_THROUGH_THE_NETWORK: dict[str, Callable[[torch.Generator], Activity | None]] = {
+    "layer_by_layer": lambda generator: None,
+    "disinhibited": Disinhibited,
+    "spontaneous": Spontaneous,
 }
 
 
@@ -330,6 +353,35 @@ class _PoolLearning:
         differences = self._swept(self.pool.weight - mean, self.initial - start, rate, amplitude**2)
         self.pool.weight.copy_(differences.add_(self._swept(mean, start, rate, pull_on_mean * amplitude**2)))
         self.finish_step(rate, None, amplitude**2)
+
+    def learn_one_at_a_time(self, patterns: Tensor) -> None:
+        """Take a step of Eq. 4 for each of these patterns, of whose inputs one at most is active.
+
+        A weight moves while its own input is active, and decays while another is. Both act alike on each neuron's
+        distance from the mean, and on the mean: affine maps, composed here for all patterns, one pass over the weights.
+        """
+        if self.done:
+            return
+        powers = patterns.double().square()
+        power = powers.sum(dim=-1, keepdim=True)
+        chosen = _rate_at(self.rule, self.steps)
+        # By default each presentation has the highest stable rate, unless the active neurons hardly fire.
+        stable = (power > 0) / (power.clamp_min(0.1 * power.amax()) + self.rule.decay)
+        rates = stable if chosen is None else torch.full_like(power, chosen)
+        inhibition = self.rule.inhibition
+        pull_on_mean = 0.0 if inhibition is None else 1 / (1 + inhibition)
+        mean, start = (w.mean(dim=1, keepdim=True) for w in (self.pool.weight, self.initial))
+        differences = self._presented(self.pool.weight - mean, self.initial - start, rates, powers)
+        self.pool.weight.copy_(differences.add_(self._presented(mean, start, rates, pull_on_mean * powers)))
+        self.finish_step(float(rates.max()), None, float(power.max()))
+
+    def _presented(self, value: Tensor, initial: Tensor, rates: Tensor, pulls: Tensor) -> Tensor:
+        """Apply v ← v − rate·(pull·v + γ(v − initial)) for one presentation after the other."""
+        factors = 1 - rates * (self.rule.decay + pulls)
+        later = factors.flip(1).cumprod(dim=1).flip(1)
+        added = (self.rule.decay * rates * torch.cat([later[:, 1:], torch.ones_like(later[:, :1])], dim=1)).sum(dim=1)
+        kept = later[:, 0]
+        return value.mul_(kept[:, None, None].to(value)).addcmul_(initial, added[:, None, None].to(value))
 
     def _swept(self, value: Tensor, initial: Tensor, rate: float, pull: float) -> Tensor:
         inputs, idle, own = value.shape[-1], 1 - rate * self.rule.decay, rate * pull

@@ -7,7 +7,14 @@
     Every layer is driven by its own random pattern, repeated over the visual field, as if from LGN.
 ``layer_by_layer``
     The network's input repeats a random pattern; the equalised responses of a layer, passed through whatever lies
-    between, drive the next one (section 4.1).
+    between, drive the next one (section 4.1, read as a feedforward chain). In deep rectified networks such patterns
+    span few directions: only the first layers share.
+``disinhibited``
+    As before, but the neurons between two layers generate the pattern: one of their lateral grids at a time is
+    released from inhibition, and fires as its drive and a tonic input let it (Fig. 3B of the paper in every layer).
+``spontaneous``
+    As before, but the neurons of each grid between two layers keep their mean activity and its spread constant and add
+    spontaneous activity that the grid has in common; plasticity follows the covariance. None of this is the paper's.
 
 How pools of neurons learn from them is in ``sleepconv.sleep.hebbian``.
 """
@@ -16,15 +23,17 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from math import gcd
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from sleepconv.sleep.pools import LayerPools, Pool
 
 _Plasticity = Callable[[str, LayerPools, Pool, Tensor], None]
+_Cell = Float[Tensor, "patterns channels *period"]
 
 _INSTEAD = 'use patterns="one_grid" or "independent", or Instant()'
 
@@ -95,30 +104,110 @@ def pass_through(
     images: Float[Tensor, "patterns channels *size"],
     plasticity: _Plasticity,
     period: int,
+    activity: "Activity | None" = None,
 ) -> None:
-    """Send periodic images through the network; every layer's pools learn, then answer with equalised responses."""
-    with _eval_mode(model), _sleeping_forwards(layers, plasticity, period), _not_compiled():
+    """Send periodic images through the network; every layer's pools learn, then answer with equalised responses.
+
+    With ``activity``, the neurons between layers generate the patterns, and batch normalisation, whose statistics are
+    those of being awake, is left out.
+    """
+    bypassed = [] if activity is None else [m for m in model.modules() if isinstance(m, _BatchNorm)]
+    forwards = {
+        pools.layer: _sleeping_forward(name, pools, plasticity, period, activity) for name, pools in layers.items()
+    }
+    with _eval_mode(model), _replaced_forwards(forwards | dict.fromkeys(bypassed, _identity)), _not_compiled():
         model(images)
 
 
+class Activity(Protocol):
+    """What the neurons between two layers make of the responses that drive them."""
+
+    def __call__(self, name: str, cell: _Cell) -> _Cell:
+        """Return the activity that reaches layer ``name``, one period of it."""
+
+
+class Homeostasis:
+    """Neurons that keep the mean and the spread of their drive constant over presentations, grid by grid."""
+
+    def __init__(self) -> None:
+        self._averages: dict[str, tuple[Tensor, Tensor]] = {}
+
+    def __call__(self, name: str, cell: _Cell) -> _Cell:
+        """Return (y − m) / s with m and s slow averages over the presentations so far."""
+        mean, variance = cell.mean(dim=0), cell.var(dim=0, correction=0)
+        if name in self._averages:
+            before = self._averages[name]
+            mean, variance = before[0].lerp(mean, 0.1), before[1].lerp(variance, 0.1)
+        self._averages[name] = mean, variance
+        return (cell - mean) / variance.add(1e-12 * variance.max() + 1e-30).sqrt()
+
+
+class Disinhibited:
+    """One grid of one channel fires at a time, all others are silent (variant of Fig. 3B in every layer).
+
+    Its activity is [b + ŷ]₊ with the tonic input b = 1 and the homeostatic drive ŷ. The grids take turns, in an order
+    that is random for every layer.
+    """
+
+    def __init__(self, generator: torch.Generator) -> None:
+        self._homeostasis, self._generator = Homeostasis(), generator
+        self._order: dict[str, Tensor] = {}
+
+    def __call__(self, name: str, cell: _Cell) -> _Cell:
+        """Return the activity of the grid whose turn it is."""
+        drive = self._homeostasis(name, cell).flatten(1)
+        presentations = torch.arange(len(cell), device=cell.device)
+        chosen = self._next(name, drive.shape[1], len(cell)).to(cell.device)
+        active = torch.zeros_like(drive)
+        active[presentations, chosen] = (1 + drive[presentations, chosen]).clamp_min(0)
+        return active.view_as(cell)
+
+    def _next(self, name: str, grids: int, number: int) -> Tensor:
+        order = self._order.get(name, torch.zeros(0, dtype=torch.int64))
+        while len(order) < number:
+            order = torch.cat([order, torch.randperm(grids, generator=self._generator)])
+        self._order[name] = order[number:]
+        return order[:number]
+
+
+class Spontaneous:
+    """Homeostatic neurons with spontaneous activity that a grid has in common: [ŷ + ξ]₊ with ξ from N(0, 1)."""
+
+    def __init__(self, generator: torch.Generator) -> None:
+        self._homeostasis, self._generator = Homeostasis(), generator
+
+    def __call__(self, name: str, cell: _Cell) -> _Cell:
+        """Return the rectified sum of drive and spontaneous activity."""
+        drive = self._homeostasis(name, cell)
+        return (drive + standard_normal(tuple(cell.shape), self._generator, cell)).clamp_min(0)
+
+
+def _identity(x: Tensor) -> Tensor:
+    return x
+
+
 @contextmanager
-def _sleeping_forwards(layers: Mapping[str, LayerPools], plasticity: _Plasticity, period: int) -> Iterator[None]:
-    before = [(pools.layer, vars(pools.layer).get("forward")) for pools in layers.values()]
-    for name, pools in layers.items():
-        pools.layer.forward = _sleeping_forward(name, pools, plasticity, period)
+def _replaced_forwards(forwards: Mapping[Any, Callable[[Tensor], Tensor]]) -> Iterator[None]:
+    before = [(module, vars(module).get("forward")) for module in forwards]
+    for module, forward in forwards.items():
+        module.forward = forward
     try:
         yield
     finally:
-        for layer, forward in before:
-            del layer.forward
-            if forward is not None:
-                layer.forward = forward
+        for module, own in before:
+            del module.forward
+            if own is not None:
+                module.forward = own
 
 
-def _sleeping_forward(name: str, pools: LayerPools, plasticity: _Plasticity, period: int) -> Callable[[Tensor], Tensor]:
+def _sleeping_forward(
+    name: str, pools: LayerPools, plasticity: _Plasticity, period: int, activity: Activity | None
+) -> Callable[[Tensor], Tensor]:
     def forward(x: Tensor) -> Tensor:
-        _check_pattern(name, pools.layer, x, period)
+        _check_pattern(name, pools.layer, x, period, varies=activity is None)
         cell = _cell_in_the_middle(x, period).to(pools.pools[0].weight)
+        if activity is not None:
+            cell = activity(name, cell)
         out: Any = x.new_zeros(len(x), pools.layer.out_channels, *pools.layer.output_size)
         for pool in pools.pools:
             windows = pools.windows(pool, cell)
@@ -131,7 +220,7 @@ def _sleeping_forward(name: str, pools: LayerPools, plasticity: _Plasticity, per
     return forward
 
 
-def _check_pattern(name: str, layer: Any, x: Tensor, period: int) -> None:
+def _check_pattern(name: str, layer: Any, x: Tensor, period: int, *, varies: bool) -> None:
     if tuple(x.shape[2:]) != tuple(layer.input_size):
         raise ValueError(
             f"layer {name!r} takes inputs of size {layer.input_size}, but the patterns that reach it have size "
@@ -145,7 +234,7 @@ def _check_pattern(name: str, layer: Any, x: Tensor, period: int) -> None:
             f"{_INSTEAD}"
         )
     cell = _cell_in_the_middle(x, period).flatten(2)
-    if period > 1 and bool(((cell - cell[..., :1]).abs().amax() <= 1e-6 * cell.abs().amax()) & cell.any()):
+    if varies and period > 1 and bool(((cell - cell[..., :1]).abs().amax() <= 1e-6 * cell.abs().amax()) & cell.any()):
         raise ValueError(
             f"the patterns that reach layer {name!r} do not vary with the period {period} any more: something before "
             "it (pooling over a whole period, or with a stride that has a factor in common with it) has lost them; "
