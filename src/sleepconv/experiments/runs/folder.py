@@ -93,6 +93,26 @@ class RunFolder:
         known = self.environment() or {}
         self.write_json(ENVIRONMENT, {**known, "resumed": [*known.get("resumed", []), {"step": step, **environment}]})
 
+    def state(self, run: Run) -> str:
+        """Return how far a run has come here: "new", "begun", "done" or "damaged".
+
+        A folder that another run was begun in is not done.
+
+        >>> run = Run(name="mine", dataset="digits", connectivity="local", learning_rate=1e-3)
+        >>> RunFolder("no/such/folder").state(run)
+        'new'
+        """
+        try:
+            if self.recipe() != run or self.summary() is None:
+                return "begun"
+            self.check()
+            self.check_weights()
+            return "done"
+        except FileNotFoundError:
+            return "new"
+        except (ValueError, OSError):  # training it again reports what is damaged
+            return "damaged"
+
     def check(self) -> None:
         """Raise a ValueError or an OSError if a record is damaged, or if reports of a finished run are missing."""
         self.recipe(), self.environment()

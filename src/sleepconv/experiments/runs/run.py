@@ -9,9 +9,6 @@ from sleepconv.experiments.runs.reports import is_number
 from sleepconv.files import parse_json
 from sleepconv.names import did_you_mean
 
-"""The numbers that tables, figures and reports take from each kind of line."""
-
-
 Connectivity = Literal["convolutional", "local", "local_after_first"]
 Start = Literal["independent", "shared"]
 OptimizerName = Literal["adamw", "sgd"]
@@ -161,6 +158,11 @@ class Run:
                 raise ValueError(f"`{name}` must be finite and {bound}, got {value}")
             if name in BELOW_ONE and value >= 1:
                 raise ValueError(f"`{name}` must be below 1, got {value}")
+
+    @property
+    def title(self) -> str:
+        """Name, scale and seed, as messages name a run."""
+        return f"{self.name} scale {self.scale:g} seed {self.seed}"
 
     @property
     def scaled_epochs(self) -> int:
