@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -398,6 +399,10 @@ class SlurmJobs(Workers):
         return self._executor.submit(_Requeueable((run, *self._arguments)))
 
     def _wait(self, worker: Any) -> str | None:
+        while not worker.done():
+            if self._stopped:  # it was cancelled; not every cluster tells when it ended
+                return "the sweep was stopped"
+            time.sleep(0.5)
         try:
             return worker.result()
         except self._died as error:

@@ -77,17 +77,18 @@ def test_a_run_that_fails_says_why_and_is_not_restarted(cluster, data_dir, tmp_p
     assert not any(line.startswith("died") for line in lines)
 
 
-def test_an_interrupted_sweep_stops_its_tasks_cleanly(cluster, tmp_path, small_run, wait_for, wait_for_a_checkpoint):
+def test_an_interrupted_sweep_stops_its_tasks(cluster, tmp_path, lines, small_run, wait_for, wait_for_a_checkpoint):
     _, address = cluster
     run = small_run.changed(epochs=10_000)
     workers = RayTasks(tmp_path, address=address, threads=1)
 
-    def interrupt(line):
+    def interrupt_after_a_checkpoint():
         wait_for_a_checkpoint(tmp_path, run)
-        signal.raise_signal(signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
 
+    threading.Thread(target=interrupt_after_a_checkpoint, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
-        sweep([run], workers, interrupt)
+        sweep([run], workers, lines.append)
     wait_for(lambda: not held(tmp_path, run))
 
 
