@@ -171,10 +171,10 @@ def test_train_prints_the_summary_for_a_script_and_goes_on_after_a_signal(tmp_pa
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
     assert process.wait() == 143
-    assert "the same command goes on from there" in process.stderr.read()
+    assert "the same command resumes from there" in process.stderr.read()
     assert main(command) == 0
     said = capsys.readouterr()
-    assert "goes on after step" in said.err
+    assert "resumes after step" in said.err
     assert json.loads(said.out)["folder"] == str(folder)
 
 

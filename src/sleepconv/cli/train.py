@@ -90,9 +90,9 @@ def add_sweep(verbs: Verbs) -> None:
 
 
 def _sweep(options: argparse.Namespace) -> int:
-    from sleepconv.experiments.sweep import run_sweep
+    from sleepconv.experiments.sweep import Where, run_sweep
 
-    on = options.on or ("ray" if options.ray else "slurm" if options.slurm else "local")
+    on: Where = options.on or ("ray" if options.ray else "slurm" if options.slurm else "local")
     for name in ("ray", "slurm"):
         if getattr(options, name) and on != name:
             raise ValueError(f"--{name} needs --on {name}, got --on {on}")

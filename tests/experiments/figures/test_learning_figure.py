@@ -58,7 +58,7 @@ def test_a_row_has_a_line_on_the_test_set_and_one_in_training_for_each_seed(lear
     [
         (["--scale", "0.5"], "runs at scale 0.1 left out"),
         (["--scale", "0.5"], "no finished run of the tables of cifar10 at scale 0.5"),
-        (["--scale", "nan"], "scale is a fraction of the epochs, above 0, not nan"),
+        (["--scale", "nan"], "`scale` must be finite and above 0, got nan"),
         (["--seed", "1"], "--seed has no meaning for the figure learning"),
         (["--dataset", "imagenet"], "`sleepconv sweep table2 --dataset imagenet --scale 1` trains some"),
         (

@@ -155,7 +155,7 @@ def test_a_run_without_a_whole_checkpoint_begins_anew_and_says_so(
         os.truncate(path, 100)
     train(small, tmp_path / "run")
     said = capsys.readouterr().err
-    assert "begins anew: there is no whole checkpoint" in said
+    assert "starts again: there is no intact checkpoint" in said
     assert said.count("set aside as") == 2
     assert_same_end(whole, tmp_path / "run")
 

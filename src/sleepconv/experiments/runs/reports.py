@@ -5,6 +5,9 @@ from math import inf, log
 from statistics import median
 from typing import Any
 
+AGREEMENT = "−∞"
+"""What stands for −log SNR where the neurons of a grid agree exactly."""
+
 NUMBERS = {
     "epoch": ("epoch", "step", "top1", "loss", "seconds", "sleep_seconds"),
     "evaluation": ("epoch", "step", "top1", "seconds"),

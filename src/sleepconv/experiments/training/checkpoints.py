@@ -1,4 +1,4 @@
-"""The weights of a network, without saying the same thing twice.
+"""Checkpoints: safetensors files with checksums, the last two of a run, and the compact state they hold.
 
 After a sleep the neurons of a grid have the same filter, bit for bit. Then one filter per grid is kept, under the
 weight's name followed by ``@grids``; a locally connected ResNet20 shrinks from 163 MB to 10 MB.
