@@ -13,7 +13,7 @@ from sleepconv.cli.verbs import Verbs
 if TYPE_CHECKING:
     from sleepconv.experiments.runs import RunFolder
 
-FIGURE_OPTIONS = {"6": ("runs",), "learning": ("runs", "dataset", "scale")}
+_FIGURE_OPTIONS = {"6": ("runs",), "learning": ("runs", "dataset", "scale")}
 
 
 def add_figure(verbs: Verbs) -> None:
@@ -36,7 +36,7 @@ def add_figure(verbs: Verbs) -> None:
 
 def _figure(options: argparse.Namespace) -> int:
     for option in ("seed", "runs", "dataset", "scale"):
-        if getattr(options, option) is not None and option not in FIGURE_OPTIONS.get(options.name, ("seed",)):
+        if getattr(options, option) is not None and option not in _FIGURE_OPTIONS.get(options.name, ("seed",)):
             raise ValueError(f"--{option} has no meaning for the figure {options.name}; leave it out")
     if options.name == "6":
         return _snr_figure(options)

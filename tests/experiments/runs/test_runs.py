@@ -161,6 +161,6 @@ def test_keep_does_not_overwrite_another_run(record, tmp_path, capsys):
     with_reports(record("cifar10_local", top1=60.0, runs="others"))
     assert main(["keep", str(tmp_path / "runs"), "--into", str(tmp_path / "kept")]) == 0
     assert main(["keep", str(tmp_path / "others"), "--into", str(tmp_path / "kept")]) == 1
-    assert "holds another run" in capsys.readouterr().err
+    assert "contains another run" in capsys.readouterr().err
     (copy,) = find_runs(tmp_path / "kept")
     assert copy.summary()["top1"] == 50.0

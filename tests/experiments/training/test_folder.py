@@ -110,7 +110,7 @@ def test_a_lost_recipe_of_which_no_checkpoint_tells_is_refused(tmp_path: Path, s
     for file in RunFolder(tmp_path).checkpoints.paths():
         file.unlink()
     before = contents(tmp_path)
-    with pytest.raises(ValueError, match=r"its recipe.json is lost and no checkpoint tells"):
+    with pytest.raises(ValueError, match=r"its recipe.json is lost and no checkpoint contains it"):
         train(run, tmp_path, quiet=True)
     assert contents(tmp_path) == before
 

@@ -240,7 +240,7 @@ def test_ctrl_c_finishes_the_step_and_the_run_goes_on_from_there(
             interrupted.append(report["step"])
             os.kill(os.getpid(), 2)
 
-    with pytest.raises(TrainingInterrupted, match=r"after step \d of 9; the same command goes on"):
+    with pytest.raises(TrainingInterrupted, match=r"after step \d of 9; the same command resumes"):
         train(small, tmp_path / "run", quiet=True, listeners=[press])
     train(small, tmp_path / "run", quiet=True)
     assert_same_end(whole, tmp_path / "run")

@@ -21,7 +21,7 @@ from sleepconv.experiments.runs.records import Record, Records, read_records
 from sleepconv.experiments.runs.searches import Search, find_searches
 from sleepconv.experiments.runs.sheets import Sheet, number
 
-FORMATS = ("text", "markdown", "latex", "csv")
+_FORMATS = ("text", "markdown", "latex", "csv")
 Paths = Sequence[str | os.PathLike[str]]
 # The table of the means that belongs to a table of max − min, and the other way round.
 _MEANS: dict[TableName, TableName] = {7: 4, 8: 1, 9: 6}
@@ -93,9 +93,9 @@ def blocks(
 
 
 def rendered(made: Iterable[Block], form: str) -> str:
-    """Return blocks in one of the `FORMATS`."""
-    if form not in FORMATS:
-        raise ValueError(f"the format must be one of {', '.join(FORMATS)}, got {form!r}")
+    """Return blocks in one of the `_FORMATS`."""
+    if form not in _FORMATS:
+        raise ValueError(f"the format must be one of {', '.join(_FORMATS)}, got {form!r}")
     if form == "csv":
         return _csv([block.as_dict() for block in made])
     return "\n\n".join(getattr(block.sheet(), form)() for block in made) + "\n"

@@ -27,15 +27,15 @@ from sleepconv.memory import keep_freed_memory
 
 _MINUTES_BETWEEN_CHECKPOINTS = 10.0
 _BATCHES_FOR_STATISTICS = 10
-StrPath = str | PathLike[str]
+_StrPath = str | PathLike[str]
 
 
 def train(
     run: Run,
-    folder: StrPath,
+    folder: _StrPath,
     *,
     task: Task | None = None,
-    data_dir: StrPath | None = None,
+    data_dir: _StrPath | None = None,
     complete: bool = True,
     on_corrupt: OnCorrupt = "error",
     device: str | None = None,
