@@ -181,7 +181,7 @@ def test_train_prints_the_summary_for_a_script_and_goes_on_after_a_signal(tmp_pa
 @pytest.mark.parametrize("verb", [["table", "1"], ["list"], ["figure", "6"]])
 def test_records_looked_for_where_no_folder_is_are_an_error_not_an_empty_answer(verb, tmp_path, capsys):
     assert main([*verb, "--runs", str(tmp_path / "rnus")]) == 1
-    assert "there is no folder" in capsys.readouterr().err
+    assert "does not exist" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:99"])

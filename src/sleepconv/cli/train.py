@@ -21,7 +21,7 @@ def add_train(verbs: Verbs) -> None:
     verb.add_argument("--set", nargs="+", default=[], metavar="FIELD=VALUE", help="change the recipe, under --name")
     verb.add_argument("--name", metavar="NAME", help="of the changed recipe (default: the recipe's, with the changes)")
     verb.add_argument("--runs", metavar="DIR", default="runs", help="where the run's folder goes (default: runs)")
-    verb.add_argument("--data-dir", metavar="DIR", help="where data lie (default: $SLEEPCONV_DATA)")
+    verb.add_argument("--data-dir", metavar="DIR", help="folder of the datasets (default: $SLEEPCONV_DATA)")
     verb.add_argument(
         "--on-corrupt", choices=["error", "skip"], default="error", help="of image files (default: error)"
     )
@@ -40,7 +40,7 @@ def _train(options: argparse.Namespace) -> int:
 
     sent = options.recipe == "-"
     if sent:
-        from sleepconv.experiments.sweep import receive_run
+        from sleepconv.experiments.workers import receive_run
 
         run = receive_run()
     else:
@@ -77,7 +77,7 @@ def add_sweep(verbs: Verbs) -> None:
     verb.add_argument("--seeds", type=int, default=1, metavar="N", help="runs of each, from seed 0 on (default: 1)")
     verb.add_argument("--scale", type=float, default=1.0, metavar="S", help="fraction of the epochs (default: 1)")
     verb.add_argument("--runs", metavar="DIR", default="runs", help="where the run folders go (default: runs)")
-    verb.add_argument("--data-dir", metavar="DIR", help="where data lie (default: $SLEEPCONV_DATA)")
+    verb.add_argument("--data-dir", metavar="DIR", help="folder of the datasets (default: $SLEEPCONV_DATA)")
     verb.add_argument("--jobs", type=int, metavar="J", help="runs at a time (default: 1 here, elsewhere no limit)")
     verb.add_argument("--threads", type=int, metavar="T", help="of each run (default: the cores divided by J)")
     verb.add_argument("--on", choices=["local", "ray", "slurm"], help="where to train (default: local)")

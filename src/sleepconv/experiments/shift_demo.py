@@ -32,9 +32,10 @@ from sleepconv.experiments.report.page import html_table
 from sleepconv.experiments.runs import Run, RunFolder, run_path
 from sleepconv.experiments.runs.machine import available_cores
 from sleepconv.experiments.runs.sheets import Sheet
-from sleepconv.experiments.sweep import Processes, receive_run, sweep
+from sleepconv.experiments.sweep import sweep
 from sleepconv.experiments.training import train
 from sleepconv.experiments.training.progress import terminated_like_interrupted
+from sleepconv.experiments.workers import Processes, receive_run
 
 NETWORKS: dict[str, dict[str, Any]] = {
     "convolutional": {"connectivity": "convolutional"},

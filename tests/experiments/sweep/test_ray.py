@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from sleepconv.experiments.runs import RunFolder, run_path
-from sleepconv.experiments.sweep import RayTasks, runs_of, sweep
+from sleepconv.experiments.sweep import runs_of, sweep
+from sleepconv.experiments.workers import RayTasks
 
 ray = pytest.importorskip("ray")
 

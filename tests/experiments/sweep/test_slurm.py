@@ -9,7 +9,8 @@ import pytest
 
 from sleepconv.cli import main
 from sleepconv.experiments.runs import RunFolder, run_path
-from sleepconv.experiments.sweep import SlurmJobs, runs_of, sweep
+from sleepconv.experiments.sweep import runs_of, sweep
+from sleepconv.experiments.workers import SlurmJobs
 
 pytest.importorskip("submitit", reason="needs submitit: pip install 'sleepconv[slurm]'")
 
