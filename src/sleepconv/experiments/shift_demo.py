@@ -42,9 +42,9 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "local": {"connectivity": "local"},
     "local with sleep": {"connectivity": "local", "sleep_every": 1},
 }
-_SEEN_COLUMNS = range(5)
-_PARTS = {"0–4, seen in training": range(5), "6–10, never seen": range(6, 11), "12–16, never seen": range(12, 17)}
-_INTRODUCTION = """<p>Three networks of three 3×3 layers (strides 1, 2, 2) saw handwritten digits only in the left part
+SEEN_COLUMNS = range(5)
+PARTS = {"0–4, seen in training": range(5), "6–10, never seen": range(6, 11), "12–16, never seen": range(12, 17)}
+INTRODUCTION = """<p>Three networks of three 3×3 layers (strides 1, 2, 2) saw handwritten digits only in the left part
 of a 12×24 visual field. Then they were tested with digits at every place. The theory says: a locally connected network
 knows nothing on the right; with sleep it recognises digits 12 pixels away from where it has seen them, as far as its
 lateral grids reach, and not in between; a convolutional network recognises them everywhere. This was measured, in
@@ -73,10 +73,9 @@ class Demo:
 
     def table(self) -> str:
         """The accuracies in the three parts of the visual field, as text."""
-        columns = ["accuracy in percent", *[f"columns {part}" for part in _PARTS]]
-        images = next(iter(self.fields.values())).images
-        note = f"mean of {_runs(self.seeds)}, {images} test digits at each place"
-        return Sheet("Digits where no digit was ever seen", columns, part_rows(self.fields), [note]).text()
+        note = f"Mean of {_runs(self.seeds)}, {_images(self.fields)} test digits at each place."
+        columns = ["", *[f"columns {part}" for part in PARTS]]
+        return Sheet("Accuracy in percent", columns, part_rows(self.fields), [note]).text()
 
 
 def run_demo(
@@ -111,12 +110,12 @@ def run_demo(
         folders = {key: _settle(run_path(draft, run), run_path(out / "runs", run)) for key, run in runs.items()}
     fields = {network: mean_of([_field(folders[network, seed]) for seed in range(seeds)]) for network in NETWORKS}
     pictures = draw_maps(fields, out)
-    table = html_table(["", *_PARTS], part_rows(fields))
+    table = html_table(["", *PARTS], part_rows(fields))
     report = write_report(
         [folders[network, seed] for network in NETWORKS for seed in range(seeds)],
         out / "report.html",
         title="Digits where no digit was ever seen",
-        introduction=_INTRODUCTION.format(runs=_runs(seeds)) + table,
+        introduction=INTRODUCTION.format(runs=_runs(seeds)) + table,
     )
     return Demo(fields, seeds, report, pictures)
 
@@ -139,7 +138,7 @@ def left_task() -> Task:
     >>> left_task().input_size
     (1, 12, 24)
     """
-    left, middle = on_visual_field(columns=_SEEN_COLUMNS), on_visual_field(rows=[2], columns=[2])
+    left, middle = on_visual_field(columns=SEEN_COLUMNS), on_visual_field(rows=[2], columns=[2])
     return replace(
         load_task("digits"),
         train=TensorSource(digits(train=True), left),
@@ -157,7 +156,7 @@ def part_rows(fields: dict[str, VisualField]) -> list[list[str]]:
     rows = []
     for network, field in fields.items():
         columns = field.by_column()
-        rows.append([network, *[f"{np.mean([columns[column] for column in part]):.0f}" for part in _PARTS.values()]])
+        rows.append([network, *[f"{np.mean([columns[column] for column in part]):.0f}" for part in PARTS.values()]])
     return rows
 
 
@@ -198,7 +197,7 @@ def _train_and_test(run: Run, into: str) -> None:
     train(run, records.path, task=task, quiet=True)
     field = measure_visual_field(records.load_model(), task)
     assert field is not None
-    replace(field, seen=(field.rows, list(_SEEN_COLUMNS))).write(records)
+    replace(field, seen=(field.rows, list(SEEN_COLUMNS))).write(records)
 
 
 def _settle(draft: Path, final: Path) -> RunFolder:
@@ -217,6 +216,10 @@ def _field(folder: RunFolder) -> VisualField:
 
 def _runs(seeds: int) -> str:
     return "1 seed" if seeds == 1 else f"{seeds} seeds"
+
+
+def _images(fields: dict[str, VisualField]) -> int:
+    return next(iter(fields.values())).images
 
 
 if __name__ == "__main__":

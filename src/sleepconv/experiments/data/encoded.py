@@ -1,6 +1,7 @@
 """Images that stay encoded on disk and are decoded, cropped and flipped in parallel batch by batch."""
 
 import io
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Literal, get_args
@@ -20,7 +21,6 @@ from torch import Tensor
 from sleepconv.experiments.data.translations import Buffers
 from sleepconv.experiments.data.images import Batch
 from sleepconv.experiments.data.images import IMAGENET, Statistics
-from sleepconv.experiments.runs.machine import available_cores
 
 
 if TYPE_CHECKING:
@@ -47,6 +47,11 @@ def check_on_corrupt(on_corrupt: str) -> None:
     """Refuse another word for what to do with corrupt images."""
     if on_corrupt not in get_args(OnCorrupt):
         raise ValueError(f'on_corrupt is "error" or "skip", not {on_corrupt!r}')
+
+
+def available_cores() -> int:
+    """The processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def open_image(content: bytes, name: str) -> "Image":

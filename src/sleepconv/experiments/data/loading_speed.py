@@ -18,12 +18,11 @@ from sleepconv.experiments.data.cifar import cifar10
 from sleepconv.experiments.data.encoded import EncodedSource
 from sleepconv.experiments.data.imagenet import ImageFolders
 from sleepconv.experiments.data.images import Images
-from sleepconv.experiments.data.encoded import Decoders
+from sleepconv.experiments.data.encoded import Decoders, available_cores
 from sleepconv.experiments.data.description import StrPath
 from sleepconv.experiments.data.images import CHANCES, TensorSource
 from sleepconv.experiments.data.images import measure
 from sleepconv.experiments.data.translations import Translate
-from sleepconv.experiments.runs.machine import available_cores
 
 BATCH = 512
 PADDING = 4

@@ -13,11 +13,11 @@ from sleepconv.experiments.runs.run import Run
 from sleepconv.experiments.training.checkpoints import compact_state, load_compact_state, whole
 from sleepconv.experiments.training.evaluation import Tally, summed_loss
 from sleepconv.experiments.training.network import build_network, build_optimizer, build_sleep
-from sleepconv.experiments.training.parallel import Place, Sharding, bare, spread
+from sleepconv.experiments.training.parallel import Place, Sharding, spread
 from sleepconv.functional.sharing import neurons_per_grid
 from sleepconv.optim import SlowMomentum, share_gradients, share_moments
 from sleepconv.sleep.distributed import dealt_out_like
-from sleepconv.sleep.layers import SleepingLayer, layer_snrs
+from sleepconv.sleep.layers import SleepingLayer, layer_snrs, unwrapped
 
 MODEL, OPTIMIZER, SLOW_MOMENTUM = "model/", "optimizer/", "slow_momentum/"
 SECONDS = ("seconds", "cpu_seconds", "sleep_seconds")
@@ -45,7 +45,7 @@ class Learner:
         self.slow_momentum = self._help_to_learn()
         self.layers = {
             name: layer
-            for name, layer in bare(self.model).named_modules()
+            for name, layer in unwrapped(self.model).named_modules()
             if isinstance(layer, SleepingLayer) and int(neurons_per_grid(layer.weight, layer.grids).max()) > 1
         }
         self.step = 0
@@ -110,8 +110,8 @@ class Learner:
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Tensors and facts for a checkpoint; all processes must ask for it."""
-        tensors = {MODEL + name: value for name, value in compact_state(bare(self.model)).items()}
-        for name, parameter in bare(self.model).named_parameters():
+        tensors = {MODEL + name: value for name, value in compact_state(unwrapped(self.model)).items()}
+        for name, parameter in unwrapped(self.model).named_parameters():
             for key, value in self.optimizer.state.get(parameter, {}).items():
                 tensors[f"{OPTIMIZER}{name}/{key}"] = whole(value)
         for part, slow in (self.slow_momentum.state_dict() if self.slow_momentum else {}).items():
@@ -128,8 +128,8 @@ class Learner:
 
     def load(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
         """Go on from what `state` returned."""
-        load_compact_state(bare(self.model), _below(MODEL, tensors))
-        for name, parameter in bare(self.model).named_parameters():
+        load_compact_state(unwrapped(self.model), _below(MODEL, tensors))
+        for name, parameter in unwrapped(self.model).named_parameters():
             moments = _below(f"{OPTIMIZER}{name}/", tensors)
             self.optimizer.state[parameter] = {key: _placed_like(parameter, value) for key, value in moments.items()}
         self.step = facts["step"]

@@ -20,10 +20,11 @@ from sleepconv.experiments.training.checkpoints import compact_state, read_tenso
 from sleepconv.experiments.training.evaluation import Tally, evaluate, reestimated_statistics
 from sleepconv.experiments.training.learner import DivergedError, Learner
 from sleepconv.experiments.training.network import build_rule
-from sleepconv.experiments.training.parallel import Place, Sharding, bare, describe, in_precision, joined
+from sleepconv.experiments.training.parallel import Place, Sharding, describe, in_precision, joined
 from sleepconv.experiments.training.progress import Interrupts, Listener, Progress, TrainingInterrupted
 from sleepconv.files import size_if_there
 from sleepconv.memory import keep_freed_memory
+from sleepconv.sleep.layers import unwrapped
 
 _MINUTES_BETWEEN_CHECKPOINTS = 10.0
 _BATCHES_FOR_STATISTICS = 10
@@ -246,8 +247,8 @@ class _Training:
                 listener(report)
 
     def _conclude(self) -> dict[str, Any]:
-        """Write weights and summary, and remove the checkpoints."""
-        tensors = compact_state(bare(self.learner.model))
+        """Write weights and summary; the checkpoints have served."""
+        tensors = compact_state(unwrapped(self.learner.model))
         summary = self._summary()
         if self.place.first:
             facts = {"input_size": self.task.input_size, "classes": len(self.task.classes)}

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from sleepconv.experiments.runs.machine import machine
 from sleepconv.kernels import native
 from sleepconv.nn.layout import LayoutKeepingBatchNorm2d
-from sleepconv.sleep.layers import SleepingLayer, unwrapped
+from sleepconv.sleep.layers import SleepingLayer
 
 Sharding = Literal["ddp", "fsdp"]
 _CPU = torch.device("cpu")
@@ -133,24 +133,7 @@ def spread(model: nn.Module, place: Place, sharding: Sharding) -> nn.Module:
     return model
 
 
-bare = unwrapped
-
-
-def with_common_statistics(model: nn.Module, device: torch.device) -> nn.Module:
-    """Let batch normalisation use the statistics of all processes: PyTorch's own way, which is for GPUs, or ours.
-
-    >>> type(with_common_statistics(nn.BatchNorm2d(3), torch.device("cuda"))).__name__
-    'SyncBatchNorm'
-    """
-    if device.type == "cuda":
-        return nn.SyncBatchNorm.convert_sync_batchnorm(model)
-    for module in model.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            module.__class__ = _CommonBatchNorm2d
-    return model
-
-
-class _CommonBatchNorm2d(LayoutKeepingBatchNorm2d):
+class CommonBatchNorm2d(LayoutKeepingBatchNorm2d):
     """``nn.BatchNorm2d`` with the statistics of all processes, on the CPU."""
 
     def forward(self, input: Tensor) -> Tensor:
@@ -193,6 +176,20 @@ class _Total(torch.autograd.Function):
         grad = grad.clone()
         dist.all_reduce(grad)
         return grad
+
+
+def with_common_statistics(model: nn.Module, device: torch.device) -> nn.Module:
+    """Let batch normalisation use the statistics of all processes: PyTorch's own way, which is for GPUs, or ours.
+
+    >>> type(with_common_statistics(nn.BatchNorm2d(3), torch.device("cuda"))).__name__
+    'SyncBatchNorm'
+    """
+    if device.type == "cuda":
+        return nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.__class__ = CommonBatchNorm2d
+    return model
 
 
 def describe(place: Place) -> dict[str, Any]:
