@@ -68,8 +68,8 @@ def test_every_verb_has_an_example(verb: str, capsys: pytest.CaptureFixture):
         ("train cifar10_local --set learning_rate", "FIELD=VALUE"),
         ("train cifar10_local --scale 0", "`scale` must be finite and above 0, got 0.0"),
         ("train cifar10_local --scale nan", "`scale` must be finite and above 0, got nan"),
-        ("train cifar10_local --set epochs=many", "epochs is a whole number, not 'many'"),
-        ("train cifar10_local --set sleep_options=[", "sleep_options is an object"),
+        ("train cifar10_local --set epochs=many", "`epochs` must be an int, got 'many'"),
+        ("train cifar10_local --set sleep_options=[", "`sleep_options` must be an object"),
         ("table 99", "99"),
         ("report nowhere", "no run in nowhere"),
     ],
@@ -171,17 +171,17 @@ def test_train_prints_the_summary_for_a_script_and_goes_on_after_a_signal(tmp_pa
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
     assert process.wait() == 143
-    assert "the same command goes on from there" in process.stderr.read()
+    assert "the same command resumes from there" in process.stderr.read()
     assert main(command) == 0
     said = capsys.readouterr()
-    assert "goes on after step" in said.err
+    assert "resumes after step" in said.err
     assert json.loads(said.out)["folder"] == str(folder)
 
 
 @pytest.mark.parametrize("verb", [["table", "1"], ["list"], ["figure", "6"]])
 def test_records_looked_for_where_no_folder_is_are_an_error_not_an_empty_answer(verb, tmp_path, capsys):
     assert main([*verb, "--runs", str(tmp_path / "rnus")]) == 1
-    assert "there is no folder" in capsys.readouterr().err
+    assert "does not exist" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:99"])

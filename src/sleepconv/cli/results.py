@@ -1,4 +1,4 @@
-"""What the records say: the list of recipes, tables, figures and reports."""
+"""What records show: the list of recipes, runs, tables, figures and reports."""
 
 import argparse
 import json
@@ -13,14 +13,14 @@ from sleepconv.cli.verbs import Verbs
 if TYPE_CHECKING:
     from sleepconv.experiments.runs import RunFolder
 
-FIGURE_OPTIONS = {"6": ("runs",), "learning": ("runs", "dataset", "scale")}
+_FIGURE_OPTIONS = {"6": ("runs",), "learning": ("runs", "dataset", "scale")}
 
 
 def add_figure(verbs: Verbs) -> None:
     """Add ``sleepconv figure``."""
     verb = verbs.add_parser(
         "figure",
-        help="draw a figure of the paper from its record, simulated if need be",
+        help="draw a figure of the paper from its record, simulated if needed",
         epilog="example: sleepconv figure 4a --out figures",
     )
     names = ["4a", "4b", "5a", "5b", "4-noise", "6", "learning"]
@@ -36,8 +36,8 @@ def add_figure(verbs: Verbs) -> None:
 
 def _figure(options: argparse.Namespace) -> int:
     for option in ("seed", "runs", "dataset", "scale"):
-        if getattr(options, option) is not None and option not in FIGURE_OPTIONS.get(options.name, ("seed",)):
-            raise ValueError(f"--{option} has no meaning for the figure {options.name}; leave it out")
+        if getattr(options, option) is not None and option not in _FIGURE_OPTIONS.get(options.name, ("seed",)):
+            raise ValueError(f"--{option} does not apply to figure {options.name}")
     if options.name == "6":
         return _snr_figure(options)
     if options.name == "learning":
@@ -84,7 +84,7 @@ def add_list(verbs: Verbs) -> None:
         epilog="example: sleepconv list --dataset cifar10",
     )
     verb.add_argument("--dataset", metavar="NAME", help="only the recipes of this dataset")
-    verb.add_argument("--runs", metavar="DIR", nargs="+", help="where records lie (default: results and runs)")
+    verb.add_argument("--runs", metavar="DIR", nargs="+", help="folders of records (default: results and runs)")
     verb.add_argument("--probe", action="store_true", help="measure this machine, to estimate what has no records")
     verb.add_argument("--json", action="store_true", help="the list for a script")
     verb.set_defaults(run=_list)
@@ -110,10 +110,10 @@ def add_runs(verbs: Verbs) -> None:
     """Add ``sleepconv runs``."""
     verb = verbs.add_parser(
         "runs",
-        help="what each run has reached and what it took, finished or not",
+        help="the progress, result and cost of each run",
         epilog="example: sleepconv runs runs/cifar10_sleep_every_10",
     )
-    verb.add_argument("runs", metavar="DIR", nargs="*", help="where runs lie (default: results and runs)")
+    verb.add_argument("runs", metavar="DIR", nargs="*", help="folders of runs (default: results and runs)")
     verb.add_argument("--brief", action="store_true", help="only what they reached")
     verb.add_argument("--format", choices=["text", "markdown", "latex"], default="text", help="default: text")
     verb.add_argument("--json", action="store_true", help="the numbers for a script")
@@ -145,7 +145,7 @@ def add_keep(verbs: Verbs) -> None:
 def _keep(options: argparse.Namespace) -> int:
     runs = _whole_runs(_existing(options.runs) or [])
     if not runs:
-        raise FileNotFoundError(f"there is no run in {', '.join(options.runs)}: a run is a folder with a recipe.json")
+        raise FileNotFoundError(f"no run in {', '.join(options.runs)}: a run is a folder with a recipe.json")
     finished = [folder for folder in runs if folder.summary() is not None]
     failed = []
     for folder in finished:
@@ -172,7 +172,7 @@ def add_table(verbs: Verbs) -> None:
         "table", type=_table_name, metavar="N", help="its number in the paper, or the name of one of ours"
     )
     verb.add_argument("--dataset", metavar="NAME", help="only this one")
-    verb.add_argument("--runs", metavar="DIR", nargs="+", help="where records lie (default: results and runs)")
+    verb.add_argument("--runs", metavar="DIR", nargs="+", help="folders of records (default: results and runs)")
     verb.add_argument("--scale", type=float, metavar="S", help="only records of this scale (default: each scale found)")
     verb.add_argument("--format", choices=["text", "markdown", "latex", "csv"], default="text", help="default: text")
     verb.add_argument("--json", action="store_true", help="the numbers for a script")
@@ -200,10 +200,10 @@ def _table(options: argparse.Namespace) -> int:
 
 
 def _existing(folders: list[str] | None) -> list[str] | None:
-    """What was named; a folder that is not there is a slip, not an empty record."""
+    """Return the folders that were named, and raise an error if one does not exist."""
     for folder in folders or ():
         if not Path(folder).is_dir():
-            raise FileNotFoundError(f"there is no folder {folder} to read runs from")
+            raise FileNotFoundError(f"the folder {folder} does not exist")
     return folders
 
 
@@ -221,7 +221,9 @@ def add_report(verbs: Verbs) -> None:
     )
     verb.add_argument("runs", metavar="RUN", nargs="+", help="a run's folder, or one with runs below it")
     verb.add_argument("--out", metavar="FILE", default="report.html", help="the page to write (default: report.html)")
-    verb.add_argument("--data-dir", metavar="DIR", help="where data lie, to measure accuracy over the visual field")
+    verb.add_argument(
+        "--data-dir", metavar="DIR", help="folder of the datasets, to measure accuracy over the visual field"
+    )
     verb.set_defaults(run=_report)
 
 
@@ -231,16 +233,16 @@ def _report(options: argparse.Namespace) -> int:
 
     for path in options.runs:
         if not find_runs(path):
-            raise FileNotFoundError(f"there is no run in {path}: a run is a folder with a recipe.json")
+            raise FileNotFoundError(f"no run in {path}: a run is a folder with a recipe.json")
     runs = _whole_runs(options.runs, _check_pictures)
     print(write_report(runs, options.out, data_dir=options.data_dir))
     lost = [folder.path for folder in runs if folder.weights_lost()]
-    _print_to_stderr([f"the weights of {path} are missing: it is reported without them" for path in lost])
+    _print_to_stderr([f"the weights of {path} are missing; the report does without them" for path in lost])
     return 0
 
 
 def _check_pictures(folder: "RunFolder") -> None:
-    """Raise a ValueError or an OSError if weights or a map of accuracy are there, but damaged."""
+    """Raise a ValueError or an OSError if weights or a map of accuracy exist but are damaged."""
     from sleepconv.experiments.figures.visual_field import read_visual_field
 
     read_visual_field(folder)
@@ -249,7 +251,7 @@ def _check_pictures(folder: "RunFolder") -> None:
 
 
 def _whole_runs(paths: Sequence[str], *checks: "Callable[[RunFolder], None]") -> "list[RunFolder]":
-    """The runs below these folders; one whose files are damaged is left out, and said."""
+    """Return the runs below these folders; those whose files are damaged are reported and left out."""
     from sleepconv.experiments.runs import RunFolder, find_runs
 
     whole = []

@@ -10,18 +10,18 @@ def add_train(verbs: Verbs) -> None:
     """Add ``sleepconv train``."""
     verb = verbs.add_parser(
         "train",
-        help="train a recipe, or go on where it was left",
-        description="Train one recipe (`sleepconv list` shows them). Killed at any moment, the same command goes on. "
+        help="train a recipe, or resume where it was left",
+        description="Train one recipe (`sleepconv list` shows them). Killed at any moment, the same command resumes. "
         "On several GPUs or nodes start it with torchrun: torchrun --nproc-per-node 8 -m sleepconv train RECIPE.",
         epilog="example: sleepconv train cifar10_sleep_every_10 --scale 0.1 --set learning_rate=1e-3",
     )
-    verb.add_argument("recipe", metavar="RECIPE", help="its name")
+    verb.add_argument("recipe", metavar="RECIPE", help="its name; - for the run that a sweep sends to standard input")
     verb.add_argument("--scale", type=float, default=1.0, metavar="S", help="train this fraction of the epochs")
     verb.add_argument("--seed", type=int, default=0, metavar="N", help="default: 0")
     verb.add_argument("--set", nargs="+", default=[], metavar="FIELD=VALUE", help="change the recipe, under --name")
     verb.add_argument("--name", metavar="NAME", help="of the changed recipe (default: the recipe's, with the changes)")
     verb.add_argument("--runs", metavar="DIR", default="runs", help="where the run's folder goes (default: runs)")
-    verb.add_argument("--data-dir", metavar="DIR", help="where data lie (default: $SLEEPCONV_DATA)")
+    verb.add_argument("--data-dir", metavar="DIR", help="folder of the datasets (default: $SLEEPCONV_DATA)")
     verb.add_argument(
         "--on-corrupt", choices=["error", "skip"], default="error", help="of image files (default: error)"
     )
@@ -38,7 +38,13 @@ def _train(options: argparse.Namespace) -> int:
     from sleepconv.experiments.training import train
     from sleepconv.experiments.training.progress import tensorboard
 
-    run = varied(options.recipe, options.set, name=options.name, scale=options.scale, seed=options.seed)
+    sent = options.recipe == "-"
+    if sent:
+        from sleepconv.experiments.workers import receive_run
+
+        run = receive_run()
+    else:
+        run = varied(options.recipe, options.set, name=options.name, scale=options.scale, seed=options.seed)
     folder = run_path(options.runs, run)
     summary = train(
         run,
@@ -47,6 +53,7 @@ def _train(options: argparse.Namespace) -> int:
         on_corrupt=options.on_corrupt,
         device=options.device,
         sharding="fsdp" if options.fsdp else "ddp",
+        quiet=sent,
         listeners=[tensorboard(folder / "tensorboard")] if options.tensorboard else [],
     )
     if summary is not None:
@@ -60,9 +67,9 @@ def add_sweep(verbs: Verbs) -> None:
     verb = verbs.add_parser(
         "sweep",
         help="train what is missing of a table, a grid search or some recipes",
-        description="Train what is missing and skip what is done; a worker that dies is started again. NAME is table1 "
-        "to table13 (but for 3, which `sleepconv brain` makes), miniature, learning-speed, a recipe, or RECIPE_grid "
-        "for the search of its rates on the validation split.",
+        description="Train what is missing and skip what is done; a worker that dies is restarted. NAME is table1 to "
+        "table13 (except 3, which `sleepconv brain` makes), miniature, learning-speed, a recipe, or RECIPE_grid for "
+        "the search of its rates on the validation split.",
         epilog="example: sleepconv sweep table1 --dataset cifar10 --seeds 5 --scale 0.1",
     )
     verb.add_argument("names", metavar="NAME", nargs="+", help="what to train")
@@ -70,21 +77,30 @@ def add_sweep(verbs: Verbs) -> None:
     verb.add_argument("--seeds", type=int, default=1, metavar="N", help="runs of each, from seed 0 on (default: 1)")
     verb.add_argument("--scale", type=float, default=1.0, metavar="S", help="fraction of the epochs (default: 1)")
     verb.add_argument("--runs", metavar="DIR", default="runs", help="where the run folders go (default: runs)")
-    verb.add_argument("--data-dir", metavar="DIR", help="where data lie (default: $SLEEPCONV_DATA)")
-    verb.add_argument("--jobs", type=int, default=1, metavar="J", help="runs at a time on this machine (default: 1)")
+    verb.add_argument("--data-dir", metavar="DIR", help="folder of the datasets (default: $SLEEPCONV_DATA)")
+    verb.add_argument("--jobs", type=int, metavar="J", help="runs at a time (default: 1 here, elsewhere no limit)")
     verb.add_argument("--threads", type=int, metavar="T", help="of each run (default: the cores divided by J)")
-    verb.add_argument("--ray", metavar="ADDRESS", help="train on this Ray cluster; needs sleepconv[ray]")
+    verb.add_argument("--on", choices=["local", "ray", "slurm"], help="where to train (default: local)")
+    verb.add_argument("--ray", metavar="ADDRESS", help="of the Ray cluster to train on; needs sleepconv[ray]")
+    verb.add_argument(
+        "--slurm", nargs="+", metavar="NAME=VALUE", help="options of the SLURM jobs to train in; needs sleepconv[slurm]"
+    )
     verb.add_argument("--dry-run", action="store_true", help="only show what would be trained")
     verb.set_defaults(run=_sweep)
 
 
 def _sweep(options: argparse.Namespace) -> int:
-    from sleepconv.experiments.sweep.sweep import OPTIONS, run
+    from sleepconv.experiments.sweep import Where, run_sweep
 
-    chosen = vars(options)
-    return run(**{name: chosen[name] for name in OPTIONS}, say=_say)
+    on: Where = options.on or ("ray" if options.ray else "slurm" if options.slurm else "local")
+    for name in ("ray", "slurm"):
+        if getattr(options, name) and on != name:
+            raise ValueError(f"--{name} needs --on {name}, got --on {on}")
+    names = ("names", "dataset", "seeds", "scale", "runs", "data_dir", "jobs", "threads", "dry_run")
+    chosen = {name: getattr(options, name) for name in names}
+    return run_sweep(**chosen, on=on, ray=options.ray or "auto", slurm=options.slurm or (), say=_say)
 
 
 def _say(line: str) -> None:
-    """In one piece: the threads of a sweep speak at the same time."""
+    """Print a line in one piece: the threads of a sweep report at the same time."""
     print(f"{line}\n", end="", flush=True)

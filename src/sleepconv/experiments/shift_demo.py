@@ -7,22 +7,16 @@ theory names, 12 pixels away, and to no others.
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import shutil
-import signal
+import sys
 import tempfile
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from sleepconv.experiments.data import Task, TensorSource, digits, load_task, on_visual_field
 from sleepconv.experiments.figures.drawing import STYLE, load_pyplot, save
@@ -35,10 +29,12 @@ from sleepconv.experiments.figures.visual_field import (
 )
 from sleepconv.experiments.report import write_report
 from sleepconv.experiments.runs import Run, RunFolder, run_path
+from sleepconv.experiments.runs.machine import available_cores
 from sleepconv.experiments.runs.sheets import Sheet
-from sleepconv.experiments.sweep.workers import available_cores
+from sleepconv.experiments.sweep import sweep
 from sleepconv.experiments.training import train
 from sleepconv.experiments.training.progress import terminated_like_interrupted
+from sleepconv.experiments.workers import Processes, receive_run
 
 NETWORKS: dict[str, dict[str, Any]] = {
     "convolutional": {"connectivity": "convolutional"},
@@ -84,19 +80,19 @@ class Demo:
 def run_demo(
     out: str | PathLike[str], *, seeds: int = 3, scale: float = 1.0, say: Callable[[str], object] = lambda text: None
 ) -> Demo:
-    """Train the three networks anew, test them at every place, draw the maps and write the report.
+    """Train the three networks, test them at every place, draw the maps and write the report.
 
     Args:
-        out: the folder to write in; what an earlier demo left there is replaced.
-        seeds: how many networks of each kind.
+        out: the folder to write to; what an earlier demo left there is replaced.
+        seeds: the number of networks of each kind.
         scale: the fraction of the epochs to train.
-        say: is told how far it is.
+        say: called with a line about each event.
 
     >>> with tempfile.TemporaryDirectory() as out:  # doctest: +SKIP
     ...     print(run_demo(out, say=print).table())
     """
     if seeds < 1:
-        raise ValueError(f"seeds is the number of networks of each kind, 1 or more, not {seeds}")
+        raise ValueError(f"`seeds` must be at least 1, got {seeds}")
     load_pyplot()
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
@@ -109,7 +105,7 @@ def run_demo(
         terminated_like_interrupted("the demo was stopped"),
         tempfile.TemporaryDirectory(dir=out, prefix=".demo-") as draft,
     ):
-        _train_all(list(runs.values()), draft, say)
+        _train_all(list(runs.values()), Path(draft), say)
         folders = {key: _settle(run_path(draft, run), run_path(out / "runs", run)) for key, run in runs.items()}
     fields = {network: mean_of([_field(folders[network, seed]) for seed in range(seeds)]) for network in NETWORKS}
     pictures = draw_maps(fields, out)
@@ -124,7 +120,7 @@ def run_demo(
 
 
 def demo_run(network: str, *, seed: int = 0, scale: float = 1.0) -> Run:
-    """The recipe of one of the three networks.
+    """Return the run of one of the three networks.
 
     >>> demo_run("local with sleep").sleep_every
     1
@@ -136,7 +132,7 @@ def demo_run(network: str, *, seed: int = 0, scale: float = 1.0) -> Run:
 
 
 def left_task() -> Task:
-    """Digits for training in the left part of the visual field only, and for evaluation in its middle.
+    """Return digits for training, only in the left part of the visual field, and for evaluation, in its middle.
 
     >>> left_task().input_size
     (1, 12, 24)
@@ -150,7 +146,7 @@ def left_task() -> Task:
 
 
 def part_rows(fields: dict[str, VisualField]) -> list[list[str]]:
-    """A row of texts for each network: its mean accuracy in each part of the visual field.
+    """Return a row of texts for each network: its mean accuracy in each part of the visual field.
 
     >>> everywhere = VisualField([0, 1], list(range(17)), [[90.0] * 17] * 2, images=360)
     >>> part_rows({"convolutional": everywhere})
@@ -185,60 +181,26 @@ def draw_maps(fields: dict[str, VisualField], out: Path) -> list[Path]:
     return paths
 
 
-def _train_all(runs: Sequence[Run], folder: str, say: Callable[[str], object]) -> None:
-    """One process per core with one thread each: the networks are too small for more."""
-    workers, before = min(len(runs), available_cores()), multiprocessing.active_children()
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_work) as pool:
-        with _no_interrupts():
-            waiting = [pool.submit(_train_and_test, run, folder) for run in runs]
-        try:
-            for count, done in enumerate(as_completed(waiting), 1):
-                say(f"{count} of {len(runs)} networks trained and tested: {done.result()}")
-        except BaseException:
-            for worker in set(multiprocessing.active_children()) - set(before):
-                worker.kill()
-            pool.shutdown(cancel_futures=True)
-            raise
+def _train_all(runs: Sequence[Run], into: Path, say: Callable[[str], object]) -> None:
+    """Train and test the networks, with one thread each: they are too small for more."""
+    command = [sys.executable, "-m", "sleepconv.experiments.shift_demo", str(into)]
+    failed = sweep(runs, Processes(into, command, count=min(len(runs), available_cores()), threads=1), say)
+    if failed:
+        raise RuntimeError("; ".join(f"{title} failed: {reason}" for title, reason in failed.items()))
 
 
-def _begin_work() -> None:
-    torch.set_num_threads(1)
-    threading.Thread(target=_end_with_the_demo, daemon=True).start()
-
-
-def _end_with_the_demo() -> None:
-    """A worker whose demo was killed would wait for work for ever."""
-    if (demo := multiprocessing.parent_process()) is not None:
-        demo.join()
-        os._exit(1)
-
-
-@contextmanager
-def _no_interrupts() -> Iterator[None]:
-    """Processes started here do not hear Ctrl-C: this one does, and ends them without their tracebacks."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _train_and_test(run: Run, folder: str) -> str:
-    records = RunFolder(run_path(folder, run))
+def _train_and_test(run: Run, into: str) -> None:
+    """Do the work of one process of `_train_all`."""
+    records = RunFolder(run_path(into, run))
     task = left_task()
     train(run, records.path, task=task, quiet=True)
     field = measure_visual_field(records.load_model(), task)
     assert field is not None
     replace(field, seen=(field.rows, list(SEEN_COLUMNS))).write(records)
-    return f"{run.name}, seed {run.seed}"
 
 
 def _settle(draft: Path, final: Path) -> RunFolder:
-    """Move a finished run to its place, where that of an earlier demo may lie."""
+    """Move a finished run to its final folder, in place of an earlier demo's."""
     if final.exists():
         shutil.rmtree(final)
     final.parent.mkdir(parents=True, exist_ok=True)
@@ -257,3 +219,7 @@ def _runs(seeds: int) -> str:
 
 def _images(fields: dict[str, VisualField]) -> int:
     return next(iter(fields.values())).images
+
+
+if __name__ == "__main__":
+    _train_and_test(receive_run(), sys.argv[1])

@@ -58,14 +58,14 @@ def test_a_row_has_a_line_on_the_test_set_and_one_in_training_for_each_seed(lear
     [
         (["--scale", "0.5"], "runs at scale 0.1 left out"),
         (["--scale", "0.5"], "no finished run of the tables of cifar10 at scale 0.5"),
-        (["--scale", "nan"], "scale is a fraction of the epochs, above 0, not nan"),
-        (["--seed", "1"], "--seed has no meaning for the figure learning"),
+        (["--scale", "nan"], "`scale` must be finite and above 0, got nan"),
+        (["--seed", "1"], "--seed does not apply to figure learning"),
         (["--dataset", "imagenet"], "`sleepconv sweep table2 --dataset imagenet --scale 1` trains some"),
         (
             ["--dataset", "digits"],
             "tiny-imagenet, imagenet, cifar10-16x16, got 'digits'",
         ),
-        (["--runs", "nowhere"], "there is no folder nowhere"),
+        (["--runs", "nowhere"], "the folder nowhere does not exist"),
     ],
 )
 def test_nothing_to_draw_is_one_clear_error(learned, tmp_path, capsys, options, says):

@@ -6,10 +6,9 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from sleepconv import cli
-from sleepconv.experiments.figures.snr_figure import LEARNING_RATES, find_runs_of_figure
+from sleepconv.experiments.figures.snr_figure import LEARNING_RATES, before_sleep, find_runs_of_figure, sawtooth
 from sleepconv.experiments.runs import Run, find_runs, run_path
 from sleepconv.experiments.runs.folder import RECIPE, RunFolder
-from sleepconv.experiments.runs.overview import before_sleep, sawtooth
 
 LAYERS = ("conv1", "stages.0.0.conv1")
 

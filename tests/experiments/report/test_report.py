@@ -161,7 +161,7 @@ def test_runs_of_one_name_are_told_apart_by_what_differs(tmp_path):
 @pytest.mark.parametrize("missing", ["nowhere", "."])
 def test_a_folder_without_runs_is_one_line_of_error(missing, tmp_path, capsys):
     assert cli.main(["report", str(tmp_path / missing), "--out", str(tmp_path / "report.html")]) == 1
-    assert "there is no run in" in capsys.readouterr().err
+    assert "no run in" in capsys.readouterr().err
     assert not (tmp_path / "report.html").exists()
 
 
@@ -183,7 +183,7 @@ def test_a_finished_run_whose_weights_are_missing_is_reported_and_said_to_lack_t
     (without / WEIGHTS).unlink()
     page = report(tmp_path / "runs", tmp_path / "report.html")
     (line,) = capsys.readouterr().err.splitlines()
-    assert line == f"sleepconv: the weights of {without} are missing: it is reported without them"
+    assert line == f"sleepconv: the weights of {without} are missing; the report does without them"
     assert page.sections["Filters before and after sleep"][-1] == "– for 1 of 3 runs, whose weights are missing."
     assert "0, 1" in page.sections["What was run"]
 

@@ -102,7 +102,7 @@ def test_keep_copies_records_without_weights_and_leaves_unfinished_runs(record, 
 
 def test_keep_of_nothing_is_an_error(tmp_path, capsys):
     assert main(["keep", str(tmp_path), "--into", str(tmp_path / "kept")]) == 1
-    assert "there is no run in" in capsys.readouterr().err
+    assert "no run in" in capsys.readouterr().err
 
 
 def test_neurons_whose_mean_is_zero_are_infinitely_far_apart_in_valid_json(record, tmp_path, capsys):
@@ -161,6 +161,6 @@ def test_keep_does_not_overwrite_another_run(record, tmp_path, capsys):
     with_reports(record("cifar10_local", top1=60.0, runs="others"))
     assert main(["keep", str(tmp_path / "runs"), "--into", str(tmp_path / "kept")]) == 0
     assert main(["keep", str(tmp_path / "others"), "--into", str(tmp_path / "kept")]) == 1
-    assert "holds another run" in capsys.readouterr().err
+    assert "contains another run" in capsys.readouterr().err
     (copy,) = find_runs(tmp_path / "kept")
     assert copy.summary()["top1"] == 50.0

@@ -1,6 +1,9 @@
 import csv
 import io
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -175,5 +178,17 @@ def test_hyperparameters_of_the_recipes_are_those_shown_as_the_papers():
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_scale_that_no_record_can_have_is_refused(scale, runs):
-    with pytest.raises(ValueError, match="scale is a fraction"):
+    with pytest.raises(ValueError, match="`scale` must be finite and above 0"):
         blocks(1, runs, scale=scale)
+
+
+def test_a_table_needs_no_pytorch():
+    code = (
+        "import sys; from sleepconv.cli import main\n"
+        "assert main(['table', '1', '--dataset', 'cifar10', '--runs', 'results']) == 0\n"
+        "print([name for name in sys.modules if name.partition('.')[0] == 'torch'])"
+    )
+    root = Path(__file__).parents[3]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    assert "Table 1, cifar10" in done.stdout
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from sleepconv.experiments.sweep import Job, Orders, RayTasks, jobs_for, sweep
+from sleepconv.experiments.runs import RunFolder, run_path
+from sleepconv.experiments.sweep import runs_of, sweep
+from sleepconv.experiments.workers import RayTasks
 
 ray = pytest.importorskip("ray")
 
@@ -44,34 +46,57 @@ def descendants(pid):
     return [each for child in children for each in (child, *descendants(child))]
 
 
-def kill_a_worker(head, folder, killed):
-    """Once its run has a checkpoint."""
-    while not list((folder / "checkpoint").glob("*.safetensors")):
-        threading.Event().wait(0.05)
+def kill_a_worker(head, killed):
     titles = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in descendants(head)}
-    pid = next(pid for pid, title in titles.items() if title.startswith(b"ray::carry_out"))
+    pid = next(pid for pid, title in titles.items() if title.startswith(b"ray::_train_remotely"))
     os.kill(pid, signal.SIGKILL)
     killed.append(pid)
 
 
-def test_two_workers_finish_although_one_is_killed(cluster, tmp_path, small_run):
+def test_two_workers_finish_although_one_is_killed(cluster, tmp_path, lines, small_run, wait_for_a_checkpoint):
     head, address = cluster
-    lines, killed = [], []
-    jobs = [Job(small_run.changed(seed=seed), tmp_path / f"seed-{seed}") for seed in range(3)]
-    workers = RayTasks(address, Orders(threads=1))
+    killed = []
+    runs = [small_run.changed(seed=seed) for seed in range(3)]
+    workers = RayTasks(tmp_path, address=address, threads=1)
     assert workers.count == 2
-    threading.Thread(target=kill_a_worker, args=(head, jobs[0].folder, killed), daemon=True).start()
-    outcome = sweep(jobs, workers, lines.append)
+
+    def kill_after_a_checkpoint():
+        wait_for_a_checkpoint(tmp_path, runs[0])
+        kill_a_worker(head, killed)
+
+    threading.Thread(target=kill_after_a_checkpoint, daemon=True).start()
+    assert sweep(runs, workers, lines.append) == {}
     assert len(killed) == 1
     assert sum(line.startswith("died") for line in lines) == 1
-    assert outcome.complete
-    assert all(job.state == "done" for job in jobs)
 
 
-def test_a_run_that_fails_says_why_and_is_not_started_again(cluster, data_dir, tmp_path):
+def test_a_run_that_fails_says_why_and_is_not_restarted(cluster, data_dir, tmp_path, lines):
     _, address = cluster
-    lines = []
-    jobs = jobs_for(["cifar100_convolutional"], seeds=1, scale=0.1, runs=tmp_path / "runs")
-    outcome = sweep(jobs, RayTasks(address, Orders(1, str(data_dir))), lines.append)
-    assert "run `sleepconv data get cifar100`" in next(iter(outcome.failed.values()))
+    runs = runs_of(["cifar100_convolutional"], seeds=1, scale=0.1)
+    (reason,) = sweep(runs, RayTasks(tmp_path, str(data_dir), address=address, threads=1), lines.append).values()
+    assert "run `sleepconv data get cifar100`" in reason
     assert not any(line.startswith("died") for line in lines)
+
+
+def test_an_interrupted_sweep_stops_its_tasks(cluster, tmp_path, lines, small_run, wait_for, wait_for_a_checkpoint):
+    _, address = cluster
+    run = small_run.changed(epochs=10_000)
+    workers = RayTasks(tmp_path, address=address, threads=1)
+
+    def interrupt_after_a_checkpoint():
+        wait_for_a_checkpoint(tmp_path, run)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt_after_a_checkpoint, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        sweep([run], workers, lines.append)
+    wait_for(lambda: not held(tmp_path, run))
+
+
+def held(into, run):
+    """Whether a worker holds the run's lock."""
+    try:
+        with RunFolder(run_path(into, run)).locked():
+            return False
+    except RuntimeError:
+        return True

@@ -3,7 +3,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,155 +10,142 @@ import pytest
 
 from sleepconv.cli import main
 from sleepconv.experiments.paper import SEARCHES
+from sleepconv.experiments.runs import RunFolder, run_path
 from sleepconv.experiments.runs.searches import find_searches
-from sleepconv.experiments.sweep import Job, Orders, Processes, jobs_for, names_in, sweep
-from sleepconv.experiments.sweep.sweep import RESTARTS
-from sleepconv.experiments.sweep.sweep import run as run_sweep
-from sleepconv.experiments.sweep.workers import JobFailedError, WorkerDiedError, carry_out
+from sleepconv.experiments.sweep import RESTARTS, names_in, run_sweep, runs_of, sweep
 from sleepconv.experiments.training import train
-
-ONE_EPOCH = 0.005
-
-
-@pytest.fixture
-def lines():
-    return []
+from sleepconv.experiments.workers import Processes, WorkerDiedError, Workers
 
 
 @pytest.fixture
-def run(small_cifar10, data_dir, tmp_path, lines):
-    """Sweep over the small files, each run with one thread."""
+def run(small_run, tmp_path, lines):
+    """Sweep over the small recipe, each run with one thread."""
 
     def sweep_small(*names, **options):
-        settings = {"scale": ONE_EPOCH, "threads": 1, "data_dir": str(data_dir), "runs": str(tmp_path / "runs")}
-        return run_sweep(names, say=lines.append, complete=False, **(settings | options))
+        settings = {"threads": 1, "data_dir": str(tmp_path / "data"), "runs": str(tmp_path / "runs")}
+        return run_sweep(names, say=lines.append, **(settings | options))
 
     return sweep_small
 
 
-def wait_for(condition, seconds=600):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited too long"
-        time.sleep(0.02)
+def processes(into):
+    return Processes(into, [sys.executable, "-m", "sleepconv", "train", "-", "--runs", str(into)], count=1, threads=1)
 
 
 def test_runs_what_is_missing_and_skips_what_is_done(run, lines, tmp_path):
-    assert run("cifar10_convolutional") == 0
+    assert run("small", scale=0.25) == 0
     assert lines[-1] == "1 runs: 1 done, 0 done before, 0 failed"
     lines.clear()
-    assert run("cifar10_convolutional", seeds=2, jobs=2) == 0
+    assert run("small", scale=0.25, seeds=2, jobs=2) == 0
     assert lines[0] == "2 runs, 1 of them done before; 2 at a time"
     assert [line for line in lines if "seed 0" in line] == []
     assert lines[-1] == "2 runs: 1 done, 1 done before, 0 failed"
-    assert (tmp_path / "runs/cifar10_convolutional/scale-0.005-seed-1/summary.json").is_file()
+    assert (tmp_path / "runs/small/scale-0.25-seed-1/summary.json").is_file()
 
 
-def test_a_killed_worker_is_started_again_and_its_run_ends_with_the_same_bits(tmp_path, lines, small_run):
-    orders, killed, undisturbed = Orders(threads=1), *(Job(small_run, tmp_path / name) for name in ("killed", "not"))
-    workers = Processes(1, orders)
-    threading.Thread(target=_kill_after_a_checkpoint, args=(killed, workers), daemon=True).start()
-    assert sweep([killed], workers, lines.append).complete
+def test_a_killed_worker_is_restarted_and_its_run_ends_with_the_same_bits(
+    tmp_path, lines, small_run, wait_for_a_checkpoint
+):
+    workers = processes(tmp_path / "killed")
+
+    def kill_after_a_checkpoint():
+        wait_for_a_checkpoint(workers.into, small_run)
+        os.kill(workers.running[0].pid, signal.SIGKILL)
+
+    threading.Thread(target=kill_after_a_checkpoint, daemon=True).start()
+    assert sweep([small_run], workers, lines.append) == {}
     assert sum(line.startswith("died") and "SIGKILL" in line for line in lines) == 1
-    assert sum(line.startswith("goes on") for line in lines) == 1
-    carry_out(orders.of(undisturbed))
-    ends = [(job.folder / "model.safetensors").read_bytes() for job in (killed, undisturbed)]
-    assert ends[0] == ends[1]
+    assert sum(line.startswith("resumed") for line in lines) == 1
+    assert sweep([small_run], processes(tmp_path / "not"), lines.append) == {}
+    ends = [run_path(tmp_path / name, small_run) / "model.safetensors" for name in ("killed", "not")]
+    assert ends[0].read_bytes() == ends[1].read_bytes()
 
 
-def test_a_damaged_checkpoint_is_said_although_workers_are_quiet(tmp_path, lines, small_run):
-    job = Job(small_run.changed(epochs=2), tmp_path / "run")
-    train(job.run, job.folder, max_steps=1, quiet=True)
-    os.truncate(job.folder / "checkpoint" / "step-00000001.safetensors", 100)
-    assert sweep([job], Processes(1, Orders(threads=1)), lines.append).complete
+def test_a_damaged_checkpoint_is_reported_although_workers_are_quiet(tmp_path, lines, small_run):
+    run = small_run.changed(epochs=2)
+    checkpoints = run_path(tmp_path, run) / "checkpoint"
+    train(run, checkpoints.parent, max_steps=1, quiet=True)
+    os.truncate(checkpoints / "step-00000001.safetensors", 100)
+    assert sweep([run], processes(tmp_path), lines.append) == {}
     (line,) = [line for line in lines if line.startswith("damaged")]
-    assert str(job.folder / "checkpoint" / "step-00000001.damaged") in line
+    assert str(checkpoints / "step-00000001.damaged") in line
 
 
-def _kill_after_a_checkpoint(job, workers):
-    wait_for(lambda: list((job.folder / "checkpoint").glob("*.safetensors")))
-    os.kill(next(iter(workers.running)).pid, signal.SIGKILL)
-
-
-def test_a_run_that_fails_is_named_and_not_started_again_while_the_others_go_on(run, lines, data_dir):
-    assert run("cifar100_convolutional", "cifar10_convolutional") == 1
-    assert lines[-1].startswith("2 runs: 1 done, 0 done before, 1 failed\nfailed: cifar100_convolutional scale 0.005")
+def test_a_run_that_fails_is_named_and_not_restarted_while_the_others_continue(run, lines):
+    assert run("cifar100_convolutional", "small", scale=0.125) == 1
+    assert lines[-2] == "2 runs: 1 done, 0 done before, 1 failed"
+    assert lines[-1].startswith("failed: cifar100_convolutional scale 0.125")
     assert "run `sleepconv data get cifar100`" in lines[-1]
     assert sum("cifar100" in line and line.startswith("started") for line in lines) == 1
 
 
 def test_a_finished_folder_of_another_recipe_is_not_taken_for_done(run, record, lines):
-    record("cifar10_convolutional", top1=10.0, scale=ONE_EPOCH, batch_size=256)
+    record("cifar10_convolutional", top1=10.0, batch_size=256)
     assert run("cifar10_convolutional") == 1
     assert "was begun with another recipe: batch_size was 256, is now 512" in lines[-1]
 
 
-class Dying:
-    """Workers that die a number of times."""
+class Dying(Workers):
+    """Workers that always die."""
 
-    count = 1
+    started = 0
 
-    def __init__(self, deaths):
-        self.deaths, self.started = deaths, 0
-
-    def train(self, job):
+    def _start(self, run):
         self.started += 1
-        if self.started <= self.deaths:
-            raise WorkerDiedError("the worker died of SIGSEGV")
-        raise JobFailedError("the end of this test")
 
-    def stop(self):
+    def _wait(self, worker):
+        raise WorkerDiedError("killed by SIGSEGV")
+
+    def _cancel(self, worker):
         raise AssertionError("nobody stopped the sweep")
 
 
 def test_a_worker_that_always_dies_is_given_up(tmp_path, lines):
-    jobs = jobs_for(["cifar10_local"], seeds=1, scale=1.0, runs=tmp_path)
-    workers = Dying(deaths=100)
-    outcome = sweep(jobs, workers, lines.append)
+    workers = Dying(tmp_path, count=1)
+    failed = sweep(runs_of(["cifar10_local"], seeds=1, scale=1.0), workers, lines.append)
     assert workers.started == RESTARTS + 1
-    assert outcome.failed == {"cifar10_local scale 1 seed 0": "the worker died of SIGSEGV, 4 times"}
+    assert failed == {"cifar10_local scale 1 seed 0": "killed by SIGSEGV, 4 times"}
 
 
 SWEEP = """
 import sys
-from pathlib import Path
-from sleepconv.experiments.sweep import Job, Orders, Processes, sweep
+from sleepconv.experiments.paper import RECIPES
 from sleepconv.experiments.runs import Run
+from sleepconv.experiments.sweep import run_sweep
 
-sweep([Job(Run.from_json(sys.argv[1]), Path(sys.argv[2]))], Processes(1, Orders(threads=1)), print)
+RECIPES["small"] = Run.from_json(sys.argv[1])
+run_sweep(["small"], runs=sys.argv[2], threads=1, say=print)
 """
 
 
 @contextmanager
-def under_way(job):
+def under_way(run, into, wait_for_a_checkpoint):
     """The process of a sweep that has written a checkpoint."""
-    command = [sys.executable, "-c", SWEEP, job.run.as_json(), str(job.folder)]
+    command = [sys.executable, "-c", SWEEP, run.as_json(), str(into)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
         try:
-            wait_for(lambda: list((job.folder / "checkpoint").glob("*.safetensors")))
+            wait_for_a_checkpoint(into, run)
             yield process
         finally:
             process.kill()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_workers_stop_with_their_sweep_and_can_go_on(number, tmp_path, small_run):
-    job = Job(small_run.changed(epochs=10_000), tmp_path / "run")
-    with under_way(job) as process:
-        (worker,) = _children(process.pid)
+def test_workers_stop_with_their_sweep_and_can_resume(
+    number, tmp_path, small_run, children, wait_for, wait_for_a_checkpoint
+):
+    run = small_run.changed(epochs=10_000)
+    with under_way(run, tmp_path, wait_for_a_checkpoint) as process:
+        (worker,) = children(process.pid)
         process.send_signal(number)
         _, said = process.communicate()
         assert process.returncode != 0
         if number == signal.SIGTERM:
-            assert "TrainingInterrupted: the sweep was stopped; the same command goes on" in said
+            assert "TrainingInterrupted: the sweep was stopped; the same command resumes it" in said
     wait_for(lambda: not Path(f"/proc/{worker}").exists())
-    assert job.state == "begun"
-    train(job.run, job.folder, max_steps=1, quiet=True)
-
-
-def _children(pid):
-    lists = Path(f"/proc/{pid}/task").glob("*/children")
-    return [child for file in lists for child in file.read_text().split()]
+    folder = RunFolder(run_path(tmp_path, run))
+    assert folder.state(run) == "begun"
+    train(run, folder.path, max_steps=1, quiet=True)
 
 
 def test_a_table_stands_for_its_rows_and_a_table_of_hyperparameters_for_its_searches():
@@ -176,8 +162,9 @@ def test_wrong_names_and_numbers_are_one_line(capsys, tmp_path):
         (["cifar10_locall"], "did you mean 'cifar10_local'?"),
         (["cifar10_local", "--dataset", "cifar100"], "cifar10_local is a run on cifar10, not on cifar100"),
         (["table1", "--dataset", "imagenet"], "table 1 has cifar10, cifar100, tiny-imagenet"),
-        (["table1", "--seeds", "0"], "seeds=0 is 1 or more"),
-        (["table1", "--jobs", "0"], "jobs=0"),
+        (["table1", "--seeds", "0"], "`seeds` must be at least 1, got 0"),
+        (["table1", "--jobs", "0"], "`jobs` must be at least 1, got 0"),
+        (["table1", "--on", "ray", "--slurm", "partition=gpu"], "--slurm needs --on slurm, got --on ray"),
         (["table1", "--scale", "-1"], "`scale` must be finite and above 0, got -1.0"),
     ]:
         assert main(["sweep", *arguments, "--runs", str(tmp_path)]) == 1
@@ -203,7 +190,7 @@ def test_a_damaged_record_of_a_search_is_named(tmp_path, content: str):
     (tmp_path / "best.json").write_text(content)
     searches, (line,) = find_searches([tmp_path])
     assert searches == []
-    assert "best.json left out: it is no record of a grid search" in line
+    assert "best.json left out: not a record of a grid search" in line
 
 
 def test_a_damaged_run_fails_alone_and_other_searches_have_their_best(record, tmp_path, capsys):
@@ -217,5 +204,5 @@ def test_a_damaged_run_fails_alone_and_other_searches_have_their_best(record, tm
     said = capsys.readouterr().out
     assert "no best of cifar10_convolutional_grid at scale 0.5: " in said
     assert "\nbest of cifar10_local_grid at scale 0.5: " in said
-    assert "1 failed\nfailed: " in said
+    assert " 1 failed\nfailed: " in said
     assert f"{last / 'summary.json'} is damaged" in said.splitlines()[-1]

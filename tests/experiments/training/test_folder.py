@@ -10,7 +10,6 @@ import pytest
 from sleepconv.cli import main
 from sleepconv.experiments.runs import Run, RunFolder, run_path
 from sleepconv.experiments.runs.folder import CHECKPOINT, ENVIRONMENT, METRICS, RECIPE, SUMMARY, WEIGHTS
-from sleepconv.experiments.sweep import Job
 from sleepconv.experiments.training import train
 
 
@@ -111,7 +110,7 @@ def test_a_lost_recipe_of_which_no_checkpoint_tells_is_refused(tmp_path: Path, s
     for file in RunFolder(tmp_path).checkpoints.paths():
         file.unlink()
     before = contents(tmp_path)
-    with pytest.raises(ValueError, match=r"its recipe.json is lost and no checkpoint tells"):
+    with pytest.raises(ValueError, match=r"its recipe.json is lost and no checkpoint contains it"):
         train(run, tmp_path, quiet=True)
     assert contents(tmp_path) == before
 
@@ -156,7 +155,7 @@ def test_a_run_without_a_whole_checkpoint_begins_anew_and_says_so(
         os.truncate(path, 100)
     train(small, tmp_path / "run")
     said = capsys.readouterr().err
-    assert "begins anew: there is no whole checkpoint" in said
+    assert "starts again: there is no intact checkpoint" in said
     assert said.count("set aside as") == 2
     assert_same_end(whole, tmp_path / "run")
 
@@ -176,27 +175,27 @@ def damage(file: Path, left: int | str | None) -> None:
 def test_a_finished_run_that_lost_weights_or_reports_is_not_taken_for_done(
     tmp_path: Path, small: Run, whole: Path, capsys
 ):
-    job, kept = (Job(small, run_path(tmp_path / name, small)) for name in ("runs", "kept"))
-    shutil.copytree(whole, job.folder)
-    RunFolder(job.folder).copy_records(tmp_path / "kept")
-    assert job.state == kept.state == "done"
+    folder, kept = (RunFolder(run_path(tmp_path / name, small)) for name in ("runs", "kept"))
+    shutil.copytree(whole, folder.path)
+    folder.copy_records(tmp_path / "kept")
+    assert folder.state(small) == kept.state(small) == "done"
     for name, left, loss in (
         (WEIGHTS, 0, "model.safetensors has 0 of [0-9]+ bytes"),
         (WEIGHTS, None, "model.safetensors is missing"),
         (WEIGHTS, "a byte", "model.safetensors is damaged: the checksum of .* is not the one it was saved with"),
         (METRICS, 100, "metrics.jsonl has 0 of 3 evaluations"),
     ):
-        damage(job.folder / name, left)
-        assert job.state == "damaged"
+        damage(folder.path / name, left)
+        assert folder.state(small) == "damaged"
         with pytest.raises(ValueError, match=f"{loss}; put it back, or remove the folder to train the run again"):
-            train(small, job.folder, quiet=True)
+            train(small, folder.path, quiet=True)
         assert main(["runs", str(tmp_path)]) == 0
         shown = capsys.readouterr()
         assert shown.out.count("weights lost") == (name == WEIGHTS)
         assert shown.err.count("left out") == (name == METRICS)
-        shutil.copy(whole / name, job.folder)
-        shutil.copy(whole / name, job.folder)
-    assert job.state == "done"
+        shutil.copy(whole / name, folder.path)
+        shutil.copy(whole / name, folder.path)
+    assert folder.state(small) == "done"
 
 
 def test_damaged_weights_are_not_loaded_and_the_error_says_what_to_do(tmp_path: Path, whole: Path):

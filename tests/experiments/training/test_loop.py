@@ -183,7 +183,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(
     train(small, tmp_path / "run")
     said = capsys.readouterr().err
     assert "step-00000006.safetensors is damaged" in said
-    assert "goes on after step 3" in said
+    assert "resumes after step 3" in said
     assert_same_end(whole, tmp_path / "run")
 
 
@@ -206,7 +206,7 @@ def test_a_loss_that_is_no_number_stops_the_run_with_its_step(tmp_path: Path, sm
 
 
 def test_weights_that_are_no_numbers_are_never_saved(tmp_path: Path, small: Run):
-    with pytest.raises(DivergedError, match="step 1 .*no number; no checkpoint had been written yet"):
+    with pytest.raises(DivergedError, match="step 1 .*contains NaN or infinity; no checkpoint had been written yet"):
         train(small.changed(learning_rate=1e39, padding=0, snr_every=100), tmp_path, quiet=True, max_steps=1)
     assert RunFolder(tmp_path).checkpoints.paths() == []
 
@@ -240,7 +240,7 @@ def test_ctrl_c_finishes_the_step_and_the_run_goes_on_from_there(
             interrupted.append(report["step"])
             os.kill(os.getpid(), 2)
 
-    with pytest.raises(TrainingInterrupted, match=r"after step \d of 9; the same command goes on"):
+    with pytest.raises(TrainingInterrupted, match=r"after step \d of 9; the same command resumes"):
         train(small, tmp_path / "run", quiet=True, listeners=[press])
     train(small, tmp_path / "run", quiet=True)
     assert_same_end(whole, tmp_path / "run")

@@ -114,7 +114,7 @@ def test_a_value_of_another_type_is_refused_rather_than_interpreted(small: Run, 
 
 
 def test_a_convolutional_network_does_not_sleep(small: Run):
-    with pytest.raises(ValueError, match="shares already"):
+    with pytest.raises(ValueError, match="a convolution already shares"):
         small.changed(connectivity="convolutional")
 
 

@@ -12,35 +12,35 @@ from sleepconv.experiments.paper.recipes import recipe
 from sleepconv.experiments.paper.rows import datasets_of, table_rows
 from sleepconv.experiments.runs.run import Run
 
-Point = tuple[float, float]
-DECAYS = (1e-2, 1e-4)
+_Point = tuple[float, float]
+_DECAYS = (1e-2, 1e-4)
 
 
-def _points(learning_rates: Sequence[float], weight_decays: Sequence[float]) -> list[Point]:
+def _points(learning_rates: Sequence[float], weight_decays: Sequence[float]) -> list[_Point]:
     return list(product(learning_rates, weight_decays))
 
 
-CIFAR_CONVOLUTIONAL = _points((1e-1, 5e-2, 1e-2, 5e-3), DECAYS)
-CIFAR_LOCAL = _points((1e-3, 5e-4, 1e-4, 5e-5), DECAYS)
-TINY_CONVOLUTIONAL = _points((5e-3, 1e-3, 5e-4), DECAYS)
-TINY_LOCAL = _points((1e-3, 5e-4), DECAYS)
-IMAGENET_CONVOLUTIONAL = _points((1e-3, 5e-4), (1e-2, 1e-4, 1e-6))
-IMAGENET_LOCAL = _points((1e-3, 5e-4, 1e-4, 5e-5), (1e-2,))
+_CIFAR_CONVOLUTIONAL = _points((1e-1, 5e-2, 1e-2, 5e-3), _DECAYS)
+_CIFAR_LOCAL = _points((1e-3, 5e-4, 1e-4, 5e-5), _DECAYS)
+_TINY_CONVOLUTIONAL = _points((5e-3, 1e-3, 5e-4), _DECAYS)
+_TINY_LOCAL = _points((1e-3, 5e-4), _DECAYS)
+_IMAGENET_CONVOLUTIONAL = _points((1e-3, 5e-4), (1e-2, 1e-4, 1e-6))
+_IMAGENET_LOCAL = _points((1e-3, 5e-4, 1e-4, 5e-5), (1e-2,))
 # "We only tested learning rate of 5e-4 for weight decay of 1e-2 as higher learning rates performed worse."
-IMAGENET_LOCAL_AFTER_FIRST = [point for point in IMAGENET_CONVOLUTIONAL if point != (1e-3, 1e-2)]
-EPOCHS = {"cifar10": 200, "cifar100": 200, "tiny-imagenet": 50, "imagenet": 20}
+_IMAGENET_LOCAL_AFTER_FIRST = [point for point in _IMAGENET_CONVOLUTIONAL if point != (1e-3, 1e-2)]
+_EPOCHS = {"cifar10": 200, "cifar100": 200, "tiny-imagenet": 50, "imagenet": 20}
 
 
-def _points_of(run: Run) -> list[Point]:
+def _points_of(run: Run) -> list[_Point]:
     """The learning rates and weight decays that the paper tried for a network on a dataset."""
     convolutional = run.connectivity == "convolutional"
     if run.dataset == "tiny-imagenet":
-        return TINY_CONVOLUTIONAL if convolutional else TINY_LOCAL
+        return _TINY_CONVOLUTIONAL if convolutional else _TINY_LOCAL
     if run.dataset != "imagenet":
-        return CIFAR_CONVOLUTIONAL if convolutional else CIFAR_LOCAL
+        return _CIFAR_CONVOLUTIONAL if convolutional else _CIFAR_LOCAL
     if run.connectivity == "local_after_first":
-        return IMAGENET_LOCAL_AFTER_FIRST
-    return IMAGENET_CONVOLUTIONAL if convolutional else IMAGENET_LOCAL
+        return _IMAGENET_LOCAL_AFTER_FIRST
+    return _IMAGENET_CONVOLUTIONAL if convolutional else _IMAGENET_LOCAL
 
 
 def search_runs(name: str) -> list[Run]:
@@ -57,7 +57,7 @@ def search_runs(name: str) -> list[Run]:
             name=f"{name}_grid_{rate:.0e}_{decay:.0e}",
             learning_rate=rate,
             weight_decay=decay,
-            epochs=EPOCHS[run.dataset],
+            epochs=_EPOCHS[run.dataset],
             tuning=True,
         )
         for rate, decay in _points_of(run)

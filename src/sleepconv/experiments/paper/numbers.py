@@ -10,13 +10,13 @@ from typing import Any
 
 from sleepconv.experiments.paper.rows import SMALL_DATASETS, TableName
 
-MISSING = "-"
+_MISSING = "-"
 SEEDS: dict[TableName, int] = {1: 5, 2: 1, 4: 5, 5: 5, 6: 5, 7: 5, 8: 5, 9: 5, 13: 1}
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """In percent; a difference is to the convolutional network, which has none. CIFAR-10 has no top-5."""
+    """Accuracy in percent, and its difference from the convolutional network. CIFAR-10 has no top-5."""
 
     top1: float
     top1_difference: float | None
@@ -169,11 +169,11 @@ sleep_every_100 0.351 0.523 0.293 0.467 0.370 0.101
 
 def _parse(text: str) -> dict[str, list[Any]]:
     lines = [line.split() for line in text.strip().splitlines()]
-    return {row: [None if value == MISSING else float(value) for value in values] for row, *values in lines}
+    return {row: [None if value == _MISSING else float(value) for value in values] for row, *values in lines}
 
 
 def _by_dataset(text: str, widths: tuple[int, ...]) -> dict[str, dict[str, list[Any]]]:
-    """The columns of each dataset, which has so many of them."""
+    """Return the columns of each dataset, which has so many of them."""
     starts = [sum(widths[:i]) for i in range(len(widths))]
     return {
         dataset: {row: values[start : start + width] for row, values in _parse(text).items()}

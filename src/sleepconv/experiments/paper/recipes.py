@@ -34,7 +34,7 @@ def recipe(name: str, **changes: Any) -> Run:
 
 
 def varied(recipe_name: str, settings: Sequence[str] = (), *, name: str | None = None, **changes: Any) -> Run:
-    """Return a recipe with settings as they are typed, FIELD=VALUE; its name says that it is no longer that recipe.
+    """Return a recipe with settings as they are typed, FIELD=VALUE, and a name that tells them.
 
     >>> varied("cifar10_local", ["learning_rate=1e-4", "epochs=800"]).name
     'cifar10_local-learning_rate=1e-4-epochs=800'
@@ -51,7 +51,7 @@ def varied(recipe_name: str, settings: Sequence[str] = (), *, name: str | None =
 
 
 def about(name: str) -> str:
-    """Say what a recipe is: table, row and the paper's number.
+    """Describe a recipe: table, row and the paper's number.
 
     >>> about("cifar10_local")
     'Table 1, LC: 80.9 % top-1. Rates: Table 11.'
@@ -60,7 +60,7 @@ def about(name: str) -> str:
 
 
 def _value(text: str) -> Any:
-    """A number, true, false, null or a JSON object as such; anything else as a word."""
+    """Parse a number, true, false, null or a JSON object; anything else is a word."""
     try:
         return json.loads(text)
     except ValueError:
@@ -68,7 +68,7 @@ def _value(text: str) -> Any:
 
 
 def _for_folder(setting: str) -> str:
-    """Leave out what some file systems refuse."""
+    """Remove what some file systems refuse."""
     return re.sub(r"[^\w.,=+-]", "", setting.replace(":", "="))
 
 

@@ -1,4 +1,4 @@
-"""Which recipes are the rows of a table."""
+"""The rows of each table: their names, the paper's words for them, and their recipes."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +9,7 @@ PADDING: dict[TableName, int] = {1: 4, 4: 0, 5: 4, 6: 8, 7: 0, 8: 4, 9: 8, 10: 0
 
 
 @dataclass(frozen=True)
-class OwnTable:
+class _OwnTable:
     """A table that the paper does not have: one of its tables in another size, or with rows of ours."""
 
     original: int
@@ -19,7 +19,7 @@ class OwnTable:
     added: tuple[str, ...]
 
 
-REPETITIONS = ("4_repetitions", "8_repetitions", "16_repetitions")
+_REPETITIONS = ("4_repetitions", "8_repetitions", "16_repetitions")
 LEARNING_SPEED = {
     "shared_gradients_sleep_every_1": "LC - ws(1), shared gradients",
     "two_periods_sleep_every_1": "LC - ws(1), two periods",
@@ -30,13 +30,13 @@ LEARNING_SPEED = {
     "small_rate_convolutional": "conv, LC's rate",
 }
 OWN_TABLES = {
-    "learning-speed": OwnTable(1, "cifar10", "cifar10", REPETITIONS, tuple(LEARNING_SPEED)),
-    "miniature": OwnTable(1, "cifar10-16x16", "miniature", REPETITIONS[2:], tuple(LEARNING_SPEED)),
-    "miniature-padding0": OwnTable(4, "cifar10-16x16", "miniature_padding0", (), ()),
+    "learning-speed": _OwnTable(1, "cifar10", "cifar10", _REPETITIONS, tuple(LEARNING_SPEED)),
+    "miniature": _OwnTable(1, "cifar10-16x16", "miniature", _REPETITIONS[2:], tuple(LEARNING_SPEED)),
+    "miniature-padding0": _OwnTable(4, "cifar10-16x16", "miniature_padding0", (), ()),
 }
 TABLES: tuple[TableName, ...] = (1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, *OWN_TABLES)
 
-LABELS = {
+_LABELS = {
     "convolutional": "conv",
     "local": "LC",
     "4_repetitions": "LC - 4 reps",
@@ -63,7 +63,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
 
 
 def datasets_of(table: TableName) -> tuple[str, ...]:
-    """The datasets that a table has.
+    """Return the datasets of a table.
 
     >>> datasets_of(13)
     ('imagenet',)
@@ -78,7 +78,7 @@ def datasets_of(table: TableName) -> tuple[str, ...]:
 
 
 def table_rows(table: TableName, dataset: str) -> dict[str, str]:
-    """The recipe of each row of a table, in the table's order.
+    """Return the recipe of each row of a table, in the table's order.
 
     >>> list(table_rows(4, "cifar10").values())[:2]
     ['cifar10_padding0_convolutional', 'cifar10_padding0_local']
@@ -92,15 +92,15 @@ def table_rows(table: TableName, dataset: str) -> dict[str, str]:
         rows = [row for row in table_rows(own.original, "cifar10") if row not in own.left_out]
         return {row: f"{own.prefix}_{row}" for row in [*rows, *own.added]}
     prefix = dataset.replace("-", "_") + ("" if PADDING.get(table, 4) == 4 else f"_padding{PADDING[table]}")
-    without_repetitions = [row for row in LABELS if "repetitions" not in row]
-    rows = list(LABELS) if PADDING.get(table) else without_repetitions
+    without_repetitions = [row for row in _LABELS if "repetitions" not in row]
+    rows = list(_LABELS) if PADDING.get(table) else without_repetitions
     if table == 13:
         rows += [f"first_convolutional_{row}" for row in without_repetitions[1:]]
     return {row: f"{prefix}_{row}" for row in rows}
 
 
 def label(row: str) -> str:
-    """The words for a row: the paper's, or ours where it is not the paper's.
+    """Return the words for a row: the paper's, or ours if the row is.
 
     >>> label("first_convolutional_sleep_every_10")
     'LC (1st layer conv) - ws(10)'
@@ -108,4 +108,4 @@ def label(row: str) -> str:
     if row in LEARNING_SPEED:
         return LEARNING_SPEED[row]
     plain = row.removeprefix("first_convolutional_")
-    return LABELS[plain] if plain == row else LABELS[plain].replace("LC", "LC (1st layer conv)")
+    return _LABELS[plain] if plain == row else _LABELS[plain].replace("LC", "LC (1st layer conv)")

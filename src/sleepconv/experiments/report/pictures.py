@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from sleepconv.experiments.figures.drawing import STYLE, load_pyplot
+from sleepconv.experiments.figures.snr_figure import Curve, draw_sawtooth, floor_below, mark_agreement, sawtooth
 from sleepconv.experiments.figures.visual_field import VisualField, draw_visual_field
 from sleepconv.experiments.report.groups import Group
 from sleepconv.experiments.runs.folder import WEIGHTS
-from sleepconv.experiments.runs.overview import Curve, draw_sawtooth, floor_below, mark_agreement, sawtooth
 from sleepconv.sleep import Instant
 from sleepconv.sleep.layers import SleepingLayer
 

@@ -1,4 +1,4 @@
-"""A run is a folder: what was asked for, what was measured, and what is needed to go on."""
+"""A run is a folder: what was asked for, what was measured, and what is needed to resume."""
 
 import json
 import os
@@ -21,13 +21,13 @@ if TYPE_CHECKING:  # PyTorch takes seconds to import, and tables need none of th
     from sleepconv.experiments.training.checkpoints import Checkpoints
 
 RECIPE, METRICS, ENVIRONMENT, SUMMARY = "recipe.json", "metrics.jsonl", "environment.json", "summary.json"
-RESULT = ("top1", "top5", "seconds", "seconds_per_epoch")
-SETS = ("test", "validation")
-WEIGHTS, CHECKPOINT, LOCK = "model.safetensors", "checkpoint", "lock"
+_RESULT = ("top1", "top5", "seconds", "seconds_per_epoch")
+_SETS = ("test", "validation")
+WEIGHTS, CHECKPOINT, _LOCK = "model.safetensors", "checkpoint", "lock"
 WEIGHTS_BYTES = "weights_bytes"
-COUNTS = ("epochs", WEIGHTS_BYTES)
+_COUNTS = ("epochs", WEIGHTS_BYTES)
 """What a summary need not say, since early ones did not."""
-RESTORE = "put it back, or remove the folder to train the run again"
+_RESTORE = "put it back, or remove the folder to train the run again"
 
 
 class RunFolder:
@@ -50,48 +50,68 @@ class RunFolder:
         return Checkpoints(self.path / CHECKPOINT)
 
     def recipe(self) -> Run:
-        """What was asked for."""
+        """Read what was asked for."""
         content = read_if_there(self.path / RECIPE)
         if content is None:
-            raise FileNotFoundError(f"{self.path} is no run: it has no {RECIPE}")
+            raise FileNotFoundError(f"{self.path} is not a run folder: {RECIPE} is missing")
         try:
             return Run.from_json(content.decode())
         except (ValueError, TypeError) as error:
             raise ValueError(f"{self.path / RECIPE} is not a recipe of this version: {error}") from error
 
     def metrics(self, kind: str | None = None) -> list[dict[str, Any]]:
-        """The reports so far, all or of one kind ("epoch", "evaluation", "snr"), without a half-written last line."""
+        """Read the reports so far, all or of one kind ("epoch", "evaluation", "snr"), but no half-written last line."""
         reports = self._reports(read_if_there(self.path / METRICS) or b"")
         return [report for report in reports if kind in (None, report["kind"])]
 
     def summary(self) -> dict[str, Any] | None:
-        """How it ended, or None if it has not."""
+        """Read the result, or return None if the run is not finished."""
         summary = self._json(SUMMARY)
-        numbers = [*RESULT, *(name for name in COUNTS if name in (summary or {}))]
+        numbers = [*_RESULT, *(name for name in _COUNTS if name in (summary or {}))]
         if summary is not None and (missing := [name for name in numbers if not is_number(summary.get(name))]):
             raise ValueError(f"{self.path / SUMMARY} has no number for {', '.join(missing)}")
-        if summary is not None and summary.get("set") not in SETS:
-            raise ValueError(f"{self.path / SUMMARY} does not say on what set: {' or '.join(SETS)}")
+        if summary is not None and summary.get("set") not in _SETS:
+            raise ValueError(f"{self.path / SUMMARY} must name the evaluated set: {' or '.join(_SETS)}")
         return summary
 
     def environment(self) -> dict[str, Any] | None:
-        """What it was begun with; under "resumed", with what it went on each time, and after what step."""
+        """Read what it was begun with and, under "resumed", with what it was resumed each time, and after what step."""
         environment = self._json(ENVIRONMENT)
         resumed = [] if environment is None else environment.get("resumed", [])
         if not isinstance(resumed, list) or not all(isinstance(start, dict) for start in resumed):
-            raise ValueError(f"{self.path / ENVIRONMENT} is damaged: what it was resumed with is no list of objects")
+            raise ValueError(f"{self.path / ENVIRONMENT} is damaged: `resumed` must be a list of objects")
         return environment
 
     def environments(self) -> list[dict[str, Any]]:
-        """What it was computed with at each start, as far as that was recorded."""
+        """Return what it was computed with at each start, as far as that was recorded."""
         begun = self.environment() or {}
         starts = [{name: fact for name, fact in begun.items() if name != "resumed"}, *begun.get("resumed", [])]
         return [start for start in starts if start]
 
     def record_resumption(self, environment: dict[str, Any], step: int) -> None:
-        """Add to the environment with what, and after what step, the run goes on."""
+        """Add to the environment with what, and after what step, the run is resumed."""
         known = self.environment() or {}
         self.write_json(ENVIRONMENT, {**known, "resumed": [*known.get("resumed", []), {"step": step, **environment}]})
+
+    def state(self, run: Run) -> str:
+        """Return how far a run has come here: "new", "begun", "done" or "damaged".
+
+        A folder that another run was begun in is not done.
+
+        >>> run = Run(name="mine", dataset="digits", connectivity="local", learning_rate=1e-3)
+        >>> RunFolder("no/such/folder").state(run)
+        'new'
+        """
+        try:
+            if self.recipe() != run or self.summary() is None:
+                return "begun"
+            self.check()
+            self.check_weights()
+            return "done"
+        except FileNotFoundError:
+            return "new"
+        except (ValueError, OSError):  # training it again reports what is damaged
+            return "damaged"
 
     def check(self) -> None:
         """Raise a ValueError or an OSError if a record is damaged, or if reports of a finished run are missing."""
@@ -104,7 +124,7 @@ class RunFolder:
                 raise ValueError(f"line {place} of {self.path / METRICS} is damaged: {error}") from error
         evaluated = sum(report["kind"] == "evaluation" for report in reports)
         if summary is not None and evaluated < (epochs := summary.get("epochs", 0)):
-            raise ValueError(f"{self.path / METRICS} has {evaluated} of {epochs} evaluations; {RESTORE}")
+            raise ValueError(f"{self.path / METRICS} has {evaluated} of {epochs} evaluations; {_RESTORE}")
 
     def check_weights(self) -> None:
         """Raise a ValueError if the weights of a finished run are missing or damaged; all of them are read.
@@ -116,7 +136,9 @@ class RunFolder:
         file = self.path / WEIGHTS
         size = size_if_there(file)
         if (expected := summary.get(WEIGHTS_BYTES, size)) != size:
-            raise ValueError(f"{file} {'is missing' if size is None else f'has {size} of {expected} bytes'}; {RESTORE}")
+            raise ValueError(
+                f"{file} {'is missing' if size is None else f'has {size} of {expected} bytes'}; {_RESTORE}"
+            )
         if size is not None:
             self._weights()
 
@@ -129,7 +151,7 @@ class RunFolder:
         return False
 
     def load_model(self) -> "nn.Module":
-        """The trained network, in evaluation mode."""
+        """Load the trained network, in evaluation mode."""
         from sleepconv.experiments.training.checkpoints import load_compact_state
         from sleepconv.experiments.training.network import build_network
 
@@ -142,9 +164,9 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the folder; a second process that wants it gets an error."""
+        """Lock the folder; a second process that tries to gets an error."""
         self.path.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(self.path / LOCK)
+        lock = FileLock(self.path / _LOCK)
         try:
             lock.acquire(timeout=0)
         except Timeout as error:
@@ -157,7 +179,7 @@ class RunFolder:
             lock.release()
 
     def claim(self, run: Run) -> None:
-        """Write the recipe into a folder in which nothing was learned yet; refuse one that was begun with another."""
+        """Write the recipe if nothing was learned here yet; refuse a folder that was begun with another recipe."""
         lost = size_if_there(self.path / RECIPE) is None
         if self._begun():
             self.refuse_another(self._recipe_of_checkpoint() if lost else self.recipe(), run)
@@ -166,7 +188,7 @@ class RunFolder:
         self.write(RECIPE, run.as_json())
 
     def refuse_another(self, recipe: Run, run: Run) -> None:
-        """Raise a ValueError that shows the difference, if there is any, to what the folder was begun with."""
+        """Raise a ValueError that shows how a run differs, if it does, from what the folder was begun with."""
         if differences := _differences(recipe, run):
             raise ValueError(
                 f"{self.path} was begun with another recipe: {'; '.join(differences)}. "
@@ -174,11 +196,11 @@ class RunFolder:
             )
 
     def write(self, name: str, text: str) -> None:
-        """Write a file whole or not at all."""
+        """Write a file atomically."""
         write_atomically(self.path / name, text)
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:
-        """Write a JSON file whole or not at all."""
+        """Write a JSON file atomically."""
         self.write(name, json.dumps(content, indent=2) + "\n")
 
     def append(self, report: dict[str, Any]) -> None:
@@ -187,7 +209,7 @@ class RunFolder:
             file.write(json.dumps(report, allow_nan=False) + "\n")
 
     def copy_records(self, to: str | os.PathLike[str]) -> Path:
-        """Copy what tables and figures need, without weights, to where this run lies among others.
+        """Copy what tables and figures need, without weights, to this run's place in another folder of runs.
 
         Returns:
             the copy.
@@ -196,7 +218,7 @@ class RunFolder:
             raise ValueError(f"{self.path} is not finished: only finished runs are kept")
         copy = RunFolder(run_path(to, self.recipe()))
         if (copy.path / SUMMARY).is_file() and copy._result() != summary:
-            raise ValueError(f"{copy.path} holds another run of the same name, scale and seed")
+            raise ValueError(f"{copy.path} contains another run of the same name, scale and seed")
         texts = {name: (self.path / name).read_text() for name in (RECIPE, METRICS, ENVIRONMENT)}
         for name, text in texts.items():
             copy.write(name, text)
@@ -204,23 +226,23 @@ class RunFolder:
         return copy.path
 
     def metrics_size(self) -> int:
-        """Bytes of metrics so far."""
+        """Return the size of the metrics so far, in bytes."""
         return size_if_there(self.path / METRICS) or 0
 
     def sync_metrics(self) -> int:
-        """Have the metrics on the disk, not only on their way to it; returns their bytes."""
+        """Flush the metrics to the disk and return their size in bytes."""
         if size := self.metrics_size():
             with open(self.path / METRICS, "rb") as written:
                 os.fsync(written.fileno())
         return size
 
     def cut_metrics(self, size: int) -> None:
-        """Forget what was reported after a checkpoint; going on will report it again."""
+        """Remove what was reported after a checkpoint; the resumed run will report it again."""
         content = read_if_there(self.path / METRICS) or b""
         if (have := len(content)) < size:
             raise ValueError(
                 f"{self.path / METRICS} has {have} bytes, but had {size} at the last checkpoint: records are lost; "
-                "remove the folder to train anew"
+                "remove the folder to train again"
             )
         if size and not content[:size].endswith(b"\n"):
             raise ValueError(f"{self.path / METRICS} is damaged: no line ends at byte {size}, as one did")
@@ -234,10 +256,10 @@ class RunFolder:
         try:
             return read_tensors(self.path / WEIGHTS)
         except CorruptCheckpointError as error:
-            raise CorruptCheckpointError(f"{error}; {RESTORE}") from error
+            raise CorruptCheckpointError(f"{error}; {_RESTORE}") from error
 
     def _result(self) -> dict[str, Any] | None:
-        """The summary as it is where there are no weights."""
+        """Return the summary as it is where there are no weights."""
         summary = self.summary()
         return summary and {name: value for name, value in summary.items() if name != WEIGHTS_BYTES}
 
@@ -246,7 +268,7 @@ class RunFolder:
         return finished or bool(self.metrics_size() or self.checkpoints.paths())
 
     def _recipe_of_checkpoint(self) -> Run:
-        """What the folder was begun with, now that its recipe is lost."""
+        """Return what the folder was begun with, if its recipe is lost."""
         from sleepconv.experiments.training.checkpoints import CorruptCheckpointError, read_tensors
 
         for path in self.checkpoints.paths():
@@ -255,7 +277,7 @@ class RunFolder:
                 if "recipe" in facts:
                     return Run(**checked_fields(facts["recipe"]))
         raise ValueError(
-            f"{self.path} was begun, but its {RECIPE} is lost and no checkpoint tells what it was; "
+            f"{self.path} was begun, but its {RECIPE} is lost and no checkpoint contains it; "
             "give the run another folder, or remove this one"
         )
 
@@ -266,7 +288,7 @@ class RunFolder:
     def _report(self, line: bytes, place: int) -> dict[str, Any]:
         report = _parsed(line, f"line {place} of {self.path / METRICS}")
         if not isinstance(report.get("kind"), str):
-            raise ValueError(f"line {place} of {self.path / METRICS} is damaged: it has no kind")
+            raise ValueError(f"line {place} of {self.path / METRICS} is damaged: `kind` is missing")
         return report
 
     def _json(self, name: str) -> dict[str, Any] | None:
@@ -275,7 +297,7 @@ class RunFolder:
 
 
 def find_runs(*paths: str | os.PathLike[str]) -> list[RunFolder]:
-    """All runs in these folders and below them, in the order of their paths.
+    """Return all runs in these folders and below them, in the order of their paths.
 
     >>> import tempfile
     >>> find_runs(tempfile.mkdtemp())
@@ -286,7 +308,7 @@ def find_runs(*paths: str | os.PathLike[str]) -> list[RunFolder]:
 
 
 def run_path(runs: str | os.PathLike[str], run: Run) -> Path:
-    """Where a run lies among others.
+    """Return the path of a run in a folder of runs.
 
     >>> run = Run(name="mine", dataset="digits", connectivity="local", learning_rate=1e-3, scale=0.1, seed=2)
     >>> run_path("runs", run).as_posix()
@@ -296,7 +318,7 @@ def run_path(runs: str | os.PathLike[str], run: Run) -> Path:
 
 
 def finite(snrs: dict[str, float]) -> dict[str, float | str]:
-    """SNRs as JSON can hold them: that of weights that agree is the string "inf".
+    """Return SNRs as JSON can hold them: that of weights that agree is the string "inf".
 
     >>> finite({"conv1": float("inf")})
     {'conv1': 'inf'}
@@ -310,7 +332,7 @@ def _parsed(text: bytes, where: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{where} is damaged: {error}") from error
     if not isinstance(content, dict):
-        raise ValueError(f"{where} is damaged: it is no JSON object")
+        raise ValueError(f"{where} is damaged: it must be a JSON object")
     return content
 
 

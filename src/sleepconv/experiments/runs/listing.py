@@ -20,11 +20,11 @@ WORK = {
 }
 # A backward pass costs two forward passes; a locally connected step costs what benchmarks/README.md has at most.
 FORWARD_AND_BACKWARD = 3
-LOCAL_OVERHEAD = 1.2
+_LOCAL_OVERHEAD = 1.2
 
 
 def seconds_per_epoch(run: Run, speed: float) -> float:
-    """The time of one epoch and its evaluation at this many multiply-adds per second; reading images not counted.
+    """Estimate the time of an epoch and its evaluation at so many multiply-adds per second, without reading images.
 
     >>> from sleepconv.experiments.paper import recipe
     >>> round(seconds_per_epoch(recipe("cifar10_convolutional"), speed=100e9))
@@ -32,12 +32,12 @@ def seconds_per_epoch(run: Run, speed: float) -> float:
     """
     per_image, train, test = WORK[run.dataset]
     images = FORWARD_AND_BACKWARD * train * run.repetitions + test
-    overhead = 1.0 if run.connectivity == "convolutional" else LOCAL_OVERHEAD
+    overhead = 1.0 if run.connectivity == "convolutional" else _LOCAL_OVERHEAD
     return images * per_image * overhead / speed
 
 
 def readable(seconds: float) -> str:
-    """A duration in the unit that suits it.
+    """Format a duration in the unit that suits it.
 
     >>> readable(42), readable(600), readable(7200), readable(1e6)
     ('42 s', '10 min', '2.0 h', '11.6 d')
@@ -49,10 +49,10 @@ def readable(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} d"
 
 
-def papers_numbers() -> dict[str, Accuracy]:
-    """The paper's accuracy of each recipe that is a row of a table; beside a miniature that of its original.
+def _papers_numbers() -> dict[str, Accuracy]:
+    """Return the paper's accuracy of each recipe that is a row of a table, or whose original is.
 
-    >>> papers_numbers()["cifar10_local"].top1
+    >>> _papers_numbers()["cifar10_local"].top1
     80.9
     """
     numbers = {
@@ -66,7 +66,7 @@ def papers_numbers() -> dict[str, Accuracy]:
 
 
 def overview(records: Records, dataset: str | None = None, speed: float | None = None) -> list[dict[str, Any]]:
-    """What `sleepconv list` shows, for a script.
+    """Return what `sleepconv list` shows, for a script.
 
     Args:
         records: what has been run.
@@ -77,7 +77,7 @@ def overview(records: Records, dataset: str | None = None, speed: float | None =
     if not runs:
         known = sorted({recipe(name).dataset for name in RECIPES})
         raise ValueError(f"no recipe has the dataset {dataset!r}; there are {', '.join(known)}")
-    numbers, here = papers_numbers(), machine()
+    numbers, here = _papers_numbers(), machine()
     entries = []
     for run in runs:
         paper = numbers.get(run.name)
@@ -97,7 +97,7 @@ def overview(records: Records, dataset: str | None = None, speed: float | None =
 
 
 def as_text(entries: list[dict[str, Any]]) -> str:
-    """The overview as a table."""
+    """Return the overview as a table."""
     rows = [
         [
             entry["name"],
@@ -120,7 +120,7 @@ def as_text(entries: list[dict[str, Any]]) -> str:
 
 
 def _estimate(run: Run, records: list[Record], here: dict[str, Any], speed: float | None) -> dict[str, Any] | None:
-    """From records of this machine if there are any, or from its speed; None if neither is known."""
+    """Estimate from records of this machine if there are any, or from its speed; None if neither is known."""
     measured = [
         record.summary["seconds_per_epoch"]
         for record in records

@@ -15,6 +15,15 @@ def machine() -> dict[str, Any]:
     return {"processor": _processor(), "cores": os.cpu_count()}
 
 
+def available_cores() -> int:
+    """Return the number of cores that this process may use.
+
+    >>> available_cores() > 0
+    True
+    """
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _processor() -> str:
     listing = Path("/proc/cpuinfo")
     lines = listing.read_text().splitlines() if listing.is_file() else []

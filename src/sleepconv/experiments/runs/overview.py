@@ -1,113 +1,19 @@
-"""Runs one by one: how far each has come, what it reached, what it took, and how far its neurons came apart."""
-
-from __future__ import annotations
+"""The table of `sleepconv runs`: how far each run has come, what it reached and what it took."""
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from math import inf, isfinite, isinf, nan
+from math import isinf
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sleepconv.experiments.paper import RECIPES
 from sleepconv.experiments.runs import Run, RunFolder
 from sleepconv.experiments.runs.listing import readable
 from sleepconv.experiments.runs.records import changes
-from sleepconv.experiments.runs.reports import log_noise, negative_log
+from sleepconv.experiments.runs.reports import AGREEMENT, log_noise
 from sleepconv.experiments.runs.sheets import Sheet, number
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-AGREEMENT = "−∞"
-
-
-@dataclass
-class Curve:
-    """−log SNR of one layer; −inf where all its neurons agree, NaN where a sleep went by unmeasured."""
-
-    steps: list[int] = field(default_factory=list)
-    values: list[float] = field(default_factory=list)
-
-
-def sawtooth(
-    metrics: Iterable[dict[str, Any]], *, sleep_every: int | None = None, first: int = 0, last: float = inf
-) -> dict[str, Curve]:
-    """The curve of each layer between two steps, from the lines of a run's metrics.
-
-    Neighbouring measurements are joined only if no sleep lies between them, except the two around one sleep.
-
-    >>> lines = [{"kind": "snr", "step": 2, "when": when, "layers": {"conv1": snr}}
-    ...          for when, snr in [("awake", 1.0), ("asleep", "inf")]]
-    >>> sawtooth(lines, sleep_every=2)
-    {'conv1': Curve(steps=[2, 2], values=[-0.0, -inf])}
-    """
-    curves: dict[str, Curve] = {}
-    before: tuple[int, bool] | None = None
-    for line in metrics:
-        if line["kind"] != "snr" or not first <= line["step"] <= last:
-            continue
-        now = line["step"], line["when"] == "asleep"
-        apart = before is not None and _slept_between(before, now, sleep_every)
-        for name, snr in line["layers"].items():
-            curve = curves.setdefault(name, Curve())
-            curve.steps += [now[0]] * (1 + apart)
-            curve.values += [nan] * apart + [negative_log(float(snr))]
-        before = now
-    return curves
-
-
-def before_sleep(metrics: Iterable[dict[str, Any]]) -> dict[str, Curve]:
-    """How far each layer's neurons had come apart just before each measured sleep."""
-    lines = [line for line in metrics if line["kind"] == "snr"]
-    slept = {line["step"] for line in lines if line["when"] == "asleep"}
-    return sawtooth(line for line in lines if line["when"] == "awake" and line["step"] in slept)
-
-
-def draw_sawtooth(axes: Axes, curves: dict[str, Curve], *, floor: float, marker: str = "") -> None:
-    """One line per layer, from dark (first) to light (last); where all neurons agree it touches ``floor``."""
-    for colour, curve in zip(layer_colours(len(curves)), curves.values(), strict=True):
-        heights = [floor if value == -inf else value for value in curve.values]
-        axes.plot(curve.steps, heights, color=colour, lw=0.8, marker=marker, ms=1.5)
-
-
-def floor_below(curves: Iterable[Curve]) -> float:
-    """A height clearly below all finite values, to stand for −∞.
-
-    >>> floor_below([Curve([1, 2, 3], [4.0, -6.0, float("-inf")])])
-    -8.0
-    """
-    finite = [value for curve in curves for value in curve.values if isfinite(value)] or [0.0]
-    return min(finite) - max(1.0, 0.2 * (max(finite) - min(finite)))
-
-
-def mark_agreement(axes: Axes, floor: float) -> None:
-    """Call ``floor`` −∞ on the y axis, and show that the axis is broken above it."""
-    top = axes.get_ylim()[1]
-    height = top - floor
-    ticks = [tick for tick in axes.get_yticks() if floor + 0.12 * height < tick <= top]
-    axes.set_yticks([floor, *ticks], [AGREEMENT, *[f"{tick:g}".replace("-", "−") for tick in ticks]])
-    axes.set_ylim(floor - 0.03 * height, top)
-    for shift in (0.06, 0.085):
-        ends = [floor + (shift - 0.01) * height, floor + (shift + 0.01) * height]
-        axes.plot([-0.02, 0.02], ends, transform=axes.get_yaxis_transform(), color="black", lw=0.8, clip_on=False)
-
-
-def layer_colours(layers: int) -> Sequence[Any]:
-    """From dark blue to light green, in the order of the layers."""
-    from matplotlib import colormaps
-
-    return [colormaps["viridis"](0.9 * place / max(1, layers - 1)) for place in range(layers)]
-
-
-def _slept_between(before: tuple[int, bool], now: tuple[int, bool], every: int | None) -> bool:
-    if every is None or before[0] == now[0]:
-        return False
-    since, until = (step // every if asleep or step % every else step // every - 1 for step, asleep in (before, now))
-    return until > since
-
-
-NOTES = (
+_NOTES = (
     "top-1: in percent, after the last epoch so far, on the test set, or on the validation split where it says so; "
     "in training: on the images of that epoch, while it learned. running: the same network with BatchNorm's running "
     "averages, where its statistics were estimated again for the evaluation.",
@@ -119,18 +25,18 @@ NOTES = (
 
 
 def overview(folders: Iterable[RunFolder]) -> list[dict[str, Any]]:
-    """What `sleepconv runs` shows, for a script; runs of a name stand together, by scale and seed."""
+    """Return what `sleepconv runs` shows, for a script; runs of the same name are adjacent, by scale and seed."""
     entries = [_entry(folder) for folder in folders]
     return sorted(entries, key=lambda entry: (entry["scale"], entry["validation"], _place(entry), entry["seed"]))
 
 
 def as_sheet(entries: Sequence[dict[str, Any]], *, brief: bool = False) -> Sheet:
-    """The overview as a table; a brief one has only what the runs reached."""
+    """Return the overview as a table; a brief one has only what the runs reached."""
     columns = ["run", "scale", "seed", "epochs", "top-1", "in training", "s / epoch", "CPU s", "asleep", "total"]
     columns += ["−log SNR awake", "after sleep"]
     shown = columns.index("in training") + 1 if brief else len(columns)
     title = f"{len(entries)} run{'s' * (len(entries) != 1)}"
-    return Sheet(title, columns[:shown], [_cells(entry)[:shown] for entry in entries], NOTES[:1] if brief else NOTES)
+    return Sheet(title, columns[:shown], [_cells(entry)[:shown] for entry in entries], _NOTES[:1] if brief else _NOTES)
 
 
 def _entry(folder: RunFolder) -> dict[str, Any]:
@@ -162,13 +68,13 @@ def _entry(folder: RunFolder) -> dict[str, Any]:
 
 
 def _changed(run: Run) -> dict[str, Any]:
-    """What the run has otherwise than the recipe of its name."""
+    """Return the fields in which a run differs from the recipe of its name."""
     known = changes(run) if run.name in RECIPES else {}
     return {key: have for key, (have, _) in known.items() if key != "tuning"}
 
 
 def _last_snr(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The median over layers of −log SNR, last measured awake and asleep; infinities are strings, as JSON has none."""
+    """Return the last −log SNR awake and asleep, median over layers; infinities are strings, as JSON has none."""
     last = {report["when"]: report["layers"] for report in reports if report["kind"] == "snr"}
     found = {}
     for when in ("awake", "asleep"):
@@ -178,7 +84,7 @@ def _last_snr(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _place(entry: dict[str, Any]) -> tuple[int, str]:
-    """Recipes in the order of their tables, then what has no recipe."""
+    """Sort recipes in the order of their tables, and what has no recipe after them."""
     order = list(RECIPES)
     return (order.index(entry["name"]) if entry["name"] in RECIPES else len(order), entry["name"])
 
@@ -202,7 +108,7 @@ def _cells(entry: dict[str, Any]) -> list[str]:
 
 
 def _how_evaluated(entry: dict[str, Any]) -> str:
-    """In brackets, if it was not on the test set with running averages."""
+    """Return a remark if it was not evaluated on the test set with running averages."""
     notes = ["validation"] if entry["validation"] and entry["top1"] is not None else []
     if entry["running_top1"] is not None:
         notes.append(f"running: {number(entry['running_top1'])}")

@@ -8,7 +8,7 @@ from typing import Any
 from sleepconv.experiments.paper.recipes import RECIPES, recipe
 from sleepconv.experiments.runs import Run, RunFolder, find_runs
 
-# What a run may have otherwise than its recipe and still be that row of the table.
+# Fields in which a run may differ from its recipe and still be that row of the table.
 FREE = ("seed", "scale", "precision", "snr_every")
 DEFAULT_RUNS = ("results", "runs")
 
@@ -31,20 +31,20 @@ class Records:
     left_out: list[str]
 
     def of(self, name: str, scale: float) -> list[Record]:
-        """The runs of one recipe at one scale, by seed."""
+        """Return the runs of one recipe at one scale, by seed."""
         mine = [record for record in self.found if (record.run.name, record.run.scale) == (name, scale)]
         return sorted(mine, key=lambda record: record.run.seed)
 
     def scales(self, names: Collection[str]) -> list[float]:
-        """The scales at which any of these recipes was run."""
+        """Return the scales at which any of these recipes was run."""
         return sorted({record.run.scale for record in self.found if record.run.name in names})
 
 
 def read_records(paths: Iterable[str | os.PathLike[str]], names: Collection[str] | None = None) -> Records:
-    """The finished runs of these recipes (by default of all) in these folders and below them.
+    """Read the finished runs of these recipes (by default of all) in these folders and below them.
 
-    A run that searched hyperparameters, that has others than its recipe, that is not finished or that repeats a seed
-    does not count.
+    A run that searched hyperparameters, that differs from its recipe, that is not finished or that repeats a seed does
+    not count.
     """
     wanted = RECIPES if names is None else names
     found: dict[tuple[str, float, int], Record] = {}
@@ -65,7 +65,7 @@ def read_records(paths: Iterable[str | os.PathLike[str]], names: Collection[str]
 
 
 def changes(run: Run) -> dict[str, tuple[Any, Any]]:
-    """What a run has otherwise than the recipe of its name, though it is not free: its value, and the recipe's.
+    """Return where a run differs from the recipe of its name and may not: its value, and the recipe's.
 
     >>> changes(recipe("cifar10_local", seed=3, learning_rate=0.5))
     {'learning_rate': (0.5, 0.001)}

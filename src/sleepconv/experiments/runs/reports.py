@@ -5,6 +5,9 @@ from math import inf, log
 from statistics import median
 from typing import Any
 
+AGREEMENT = "−∞"
+"""What stands for −log SNR where the neurons of a grid agree exactly."""
+
 NUMBERS = {
     "epoch": ("epoch", "step", "top1", "loss", "seconds", "sleep_seconds"),
     "evaluation": ("epoch", "step", "top1", "seconds"),
@@ -14,7 +17,7 @@ NUMBERS = {
 
 
 def check_report(report: dict[str, Any]) -> None:
-    """Raise a ValueError unless a line has what is read from lines of its kind.
+    """Check that a line has what tables and figures read from lines of its kind.
 
     >>> check_report({"kind": "snr", "step": 3, "when": "awake", "layers": {"conv1": "inf"}})
     >>> check_report({"kind": "snr", "step": 3, "when": "awake", "layers": {"conv1": None}})
@@ -33,7 +36,7 @@ def check_report(report: dict[str, Any]) -> None:
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a finite number, not too large for a float.
+    """Return whether a value is a finite number, not too large for a float.
 
     >>> is_number(3), is_number(float("nan")), is_number(10**400), is_number("3")
     (True, False, False, False)
@@ -42,7 +45,7 @@ def is_number(value: Any) -> bool:
 
 
 def log_noise(layers: dict[str, float | str]) -> float:
-    """The median over layers of −log SNR, from a report.
+    """Return the median over layers of −log SNR, from a report.
 
     >>> log_noise({"a": 1.0, "b": "inf", "c": 0.5}) + 0.0
     0.0
@@ -51,7 +54,7 @@ def log_noise(layers: dict[str, float | str]) -> float:
 
 
 def negative_log(snr: float) -> float:
-    """−log SNR (natural logarithm, Eq. 6): −inf where neurons agree exactly on a weight, inf for a mean of zero.
+    """Return −log SNR (natural logarithm, Eq. 6): −inf where neurons agree exactly on a weight, inf for a mean of zero.
 
     >>> negative_log(float("inf")), negative_log(0.0)
     (-inf, inf)

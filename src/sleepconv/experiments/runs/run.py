@@ -9,9 +9,6 @@ from sleepconv.experiments.runs.reports import is_number
 from sleepconv.files import parse_json
 from sleepconv.names import did_you_mean
 
-"""The numbers that tables, figures and reports take from each kind of line."""
-
-
 Connectivity = Literal["convolutional", "local", "local_after_first"]
 Start = Literal["independent", "shared"]
 OptimizerName = Literal["adamw", "sgd"]
@@ -26,12 +23,12 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "statistics": get_args(Statistics),
     "precision": get_args(Precision),
 }
-AT_LEAST = {"epochs": 1, "batch_size": 1, "repetitions": 1, "padding": 0, "warm_up": 0, "snr_every": 0, "seed": 0}
-FLAGS = ("tuning", "restart_each_epoch", "share_gradients", "share_moments")
-MAY_BE_ZERO = ("weight_decay", "momentum", "slow_momentum")
-BELOW_ONE = ("momentum", "slow_momentum")
-MOST = 2**32 - 1
-DROP = 4.0
+_AT_LEAST = {"epochs": 1, "batch_size": 1, "repetitions": 1, "padding": 0, "warm_up": 0, "snr_every": 0, "seed": 0}
+_FLAGS = ("tuning", "restart_each_epoch", "share_gradients", "share_moments")
+_MAY_BE_ZERO = ("weight_decay", "momentum", "slow_momentum")
+_BELOW_ONE = ("momentum", "slow_momentum")
+_MOST = 2**32 - 1
+_DROP = 4.0
 
 
 @dataclass(frozen=True)
@@ -46,15 +43,15 @@ class Run:
         dataset: as `sleepconv.experiments.data.load_task` knows it.
         network: a name in `sleepconv.experiments.training.NETWORKS`.
         connectivity: convolutional, local, or local after a convolutional first layer.
-        start: local neurons start with weights of their own, "independent" as the paper's, or with "shared" ones, those
-            of a convolution.
+        start: local neurons start with "independent" weights, as in the paper, or with "shared" ones, those of a
+            convolution.
         learning_rate: of the optimizer, at the start. For SGD and a network that sleeps, that of a convolution with one
             filter per grid, as in `sleepconv.optim.scaled_groups`.
         weight_decay: of the optimizer.
         optimizer: adamw, the paper's, or sgd.
         momentum: of SGD, or AdamW's β₁.
         warm_up: optimizer steps over which the learning rate rises linearly at the start.
-        rest_learning_rate: of the parameters that are not per neuron (BatchNorm, classifier), if it is another one.
+        rest_learning_rate: of the parameters that are not per neuron (BatchNorm, classifier), if it differs.
         padding: the greatest translation of training images, in pixels.
         repetitions: translated copies of each image within a batch.
         sleep_every: optimizer steps from sleep to sleep, or None for a network that never sleeps.
@@ -110,21 +107,23 @@ class Run:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be run."""
+        """Check every field."""
         for name in ("name", "dataset", "network"):
             if not isinstance(text := getattr(self, name), str) or not text:
-                raise TypeError(f"{name} is a word, not {text!r}")
+                raise TypeError(f"`{name}` must be a non-empty string, got {text!r}")
         if "/" in self.name or "\\" in self.name or self.name.startswith("."):
-            raise ValueError(f"name={self.name!r} cannot be that of a folder: give one without / that begins otherwise")
+            raise ValueError(
+                f"`name` must be usable as a folder's name, without / and not starting with ., got {self.name!r}"
+            )
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
-                raise ValueError(f"{name} is one of {', '.join(choices)}, not {getattr(self, name)!r}")
+                raise ValueError(f"`{name}` must be one of {', '.join(choices)}, got {getattr(self, name)!r}")
         self._check_numbers()
-        for name in FLAGS:
+        for name in _FLAGS:
             if not isinstance(flag := getattr(self, name), bool):
                 raise TypeError(f"`{name}` must be true or false, got {flag!r}")
         if not isinstance(self.sleep_options, Mapping):
-            raise TypeError(f'sleep_options is an object, like {{"decay": 0.01}}, not {self.sleep_options!r}')
+            raise TypeError(f'`sleep_options` must be an object, like {{"decay": 0.01}}, got {self.sleep_options!r}')
         self._check_connectivity()
         self._check_sleep()
 
@@ -132,7 +131,7 @@ class Run:
         if self.connectivity != "convolutional":
             return
         if self.sleep_every is not None:
-            raise ValueError("a convolutional network shares already: sleep_every needs a local connectivity")
+            raise ValueError("`sleep_every` needs a local connectivity: a convolution already shares its weights")
         if self.rest_learning_rate is not None:
             raise ValueError("`rest_learning_rate` needs a local connectivity: a convolution shares all its parameters")
         if self.start != "independent":
@@ -146,7 +145,7 @@ class Run:
             raise ValueError(f"`share_gradients` needs sleep_every=1, got {self.sleep_every}")
 
     def _check_numbers(self) -> None:
-        for name, least in AT_LEAST.items():
+        for name, least in _AT_LEAST.items():
             _check_whole(name, getattr(self, name), least)
         if self.sleep_every is not None:
             _check_whole("sleep_every", self.sleep_every, 1)
@@ -156,29 +155,34 @@ class Run:
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise TypeError(f"`{name}` must be a number, got {value!r}")
-            if not is_number(value) or value < 0 or (value == 0 and name not in MAY_BE_ZERO):
-                bound = "at least 0" if name in MAY_BE_ZERO else "above 0"
+            if not is_number(value) or value < 0 or (value == 0 and name not in _MAY_BE_ZERO):
+                bound = "at least 0" if name in _MAY_BE_ZERO else "above 0"
                 raise ValueError(f"`{name}` must be finite and {bound}, got {value}")
-            if name in BELOW_ONE and value >= 1:
+            if name in _BELOW_ONE and value >= 1:
                 raise ValueError(f"`{name}` must be below 1, got {value}")
 
     @property
+    def title(self) -> str:
+        """Name, scale and seed, as messages name a run."""
+        return f"{self.name} scale {self.scale:g} seed {self.seed}"
+
+    @property
     def scaled_epochs(self) -> int:
-        """How many epochs are run at this scale, at least one."""
+        """The number of epochs at this scale, at least one."""
         return max(1, round(self.epochs * self.scale))
 
     def learning_rate_in(self, epoch: int) -> float:
-        """The learning rate of an epoch (counted from 0), divided by 4 at 1/2 and again at 3/4; without the warm-up."""
+        """Return the learning rate of an epoch (from 0), divided by 4 at 1/2 and again at 3/4, without warm-up."""
         drops = sum(epoch >= int(self.scaled_epochs * part) > 0 for part in (0.5, 0.75))
-        return self.learning_rate / DROP**drops
+        return self.learning_rate / _DROP**drops
 
     def as_json(self) -> str:
-        """Complete, and in the order of the fields."""
+        """Return all fields, in their order, as JSON."""
         return json.dumps(asdict(self), indent=2) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> "Run":
-        """What `as_json` wrote.
+        """Read what `as_json` returned.
 
         >>> run = Run(name="mine", dataset="digits", connectivity="convolutional", learning_rate=1e-2)
         >>> Run.from_json(run.as_json()) == run
@@ -186,11 +190,11 @@ class Run:
         """
         values = parse_json(text)
         if not isinstance(values, dict):
-            raise ValueError(f"a run is a JSON object, not {type(values).__name__}")
+            raise ValueError(f"a run must be a JSON object, got {type(values).__name__}")
         return cls(**checked_fields(values))
 
     def changed(self, **changes: Any) -> "Run":
-        """A variant of this run.
+        """Return a variant of this run.
 
         >>> Run(name="a", dataset="digits", connectivity="local", learning_rate=1e-3).changed(seed=3).seed
         3
@@ -199,7 +203,7 @@ class Run:
 
 
 def checked_fields(values: dict[str, Any]) -> dict[str, Any]:
-    """These values if a run has fields of such names; otherwise an error that suggests the nearest."""
+    """Return these values if a run has fields of these names; otherwise raise an error that suggests the nearest."""
     known = [f.name for f in fields(Run)]
     for name in values:
         if name not in known:
@@ -210,6 +214,6 @@ def checked_fields(values: dict[str, Any]) -> dict[str, Any]:
 
 def _check_whole(name: str, value: Any, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} is a whole number, not {value!r}")
-    if not least <= value <= MOST:
-        raise ValueError(f"{name} is {least} or more and below 2**32, not {value}")
+        raise TypeError(f"`{name}` must be an int, got {value!r}")
+    if not least <= value <= _MOST:
+        raise ValueError(f"`{name}` must be at least {least} and below 2**32, got {value}")

@@ -13,13 +13,13 @@ from sleepconv.experiments.runs import RunFolder, run_path
 from sleepconv.experiments.runs.reports import is_number
 from sleepconv.files import parse_json, write_atomically
 
-BEST = "best.json"
-MEASURES = ("learning_rate", "weight_decay", "top1")
+_BEST = "best.json"
+_MEASURES = ("learning_rate", "weight_decay", "top1")
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One point of a grid: its rates and its mean accuracy on the validation split."""
+    """One point of a search: its rates and its mean accuracy on the validation split."""
 
     learning_rate: float
     weight_decay: float
@@ -46,9 +46,8 @@ class Search:
         return self.trials[0]
 
     def write(self, runs: str | os.PathLike[str]) -> Path:
-        """Write ``best.json`` whole or not at all."""
-        file = Path(runs) / self.grid / f"scale-{self.scale:g}" / BEST
-        file.parent.mkdir(parents=True, exist_ok=True)
+        """Write ``best.json`` atomically."""
+        file = Path(runs) / self.grid / f"scale-{self.scale:g}" / _BEST
         write_atomically(file, json.dumps({"best": asdict(self.best), **asdict(self)}, indent=2) + "\n")
         return file
 
@@ -70,7 +69,7 @@ def conclude(grid: str, runs: str | os.PathLike[str], scale: float, seeds: Itera
 
 
 def find_searches(paths: Iterable[str | os.PathLike[str]]) -> tuple[list[Search], list[str]]:
-    """All finished grid searches in these folders and below them, and a line about each record that is damaged.
+    """Return all finished searches in these folders and below them, and a line about each damaged record.
 
     >>> import tempfile
     >>> runs = tempfile.mkdtemp()
@@ -80,7 +79,7 @@ def find_searches(paths: Iterable[str | os.PathLike[str]]) -> tuple[list[Search]
     ['cifar10_local_grid']
     """
     searches, left_out = [], []
-    for file in sorted(file for path in paths for file in Path(path).rglob(BEST)):
+    for file in sorted(file for path in paths for file in Path(path).rglob(_BEST)):
         try:
             searches.append(_read(file))
         except (ValueError, OSError) as error:
@@ -92,12 +91,12 @@ def _read(file: Path) -> Search:
     try:
         content = parse_json(file.read_bytes())
         trials = [Trial(**trial) for trial in content["trials"]]
-        numbers = [content["scale"], *(getattr(t, name) for t in trials for name in MEASURES)]
+        numbers = [content["scale"], *(getattr(t, name) for t in trials for name in _MEASURES)]
         if not trials or not all(map(is_number, numbers)):
             raise ValueError("a number is missing")
         return Search(content["grid"], content["scale"], trials)
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"it is no record of a grid search ({error!r}); sweep the grid again to rewrite it") from error
+        raise ValueError(f"not a record of a grid search ({error!r}); sweep the grid again to rewrite it") from error
 
 
 def _summary(path: Path) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from html import escape
 
 MISSING = "–"
 # A backslash goes first, since the others bring new ones.
-LATEX = {"\\": r"\textbackslash{}", "_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", MISSING: "--", "−": "$-$"}
+_LATEX = {"\\": r"\textbackslash{}", "_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", MISSING: "--", "−": "$-$"}
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Sheet:
     notes: Sequence[str] = field(default=())
 
     def text(self) -> str:
-        """In aligned columns, the first to the left, the others to the right."""
+        """Return aligned columns, the first to the left, the others to the right."""
         lines = [list(self.columns), *[list(row) for row in self.rows]]
         widths = [max(len(line[i]) for line in lines) for i in range(len(self.columns))]
         shown = [
@@ -39,7 +39,7 @@ class Sheet:
         return "\n".join([*title, *[line.rstrip() for line in shown], *self.notes])
 
     def markdown(self) -> str:
-        """A GitHub table."""
+        """Return a GitHub table."""
         lines = [self.columns, ["---", *["---:"] * (len(self.columns) - 1)], *self.rows]
         shown = ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
         notes = [line for note in self.notes for line in ("", note)]
@@ -47,12 +47,12 @@ class Sheet:
         return "\n".join([*title, *shown, *notes])
 
     def latex(self) -> str:
-        """A table with booktabs' rules."""
-        body = [" & ".join(map(latex_escaped, row)) + r" \\" for row in [self.columns, *self.rows]]
+        """Return a table with booktabs' rules."""
+        body = [" & ".join(map(_latex_escaped, row)) + r" \\" for row in [self.columns, *self.rows]]
         return "\n".join(
             [
                 r"\begin{table}",
-                rf"\caption{{{latex_escaped(' '.join([self.title + '.', *self.notes]))}}}",
+                rf"\caption{{{_latex_escaped(' '.join([self.title + '.', *self.notes]))}}}",
                 rf"\begin{{tabular}}{{@{{}}l{'r' * (len(self.columns) - 1)}@{{}}}}",
                 r"\toprule",
                 body[0],
@@ -82,19 +82,19 @@ class Sheet:
         return f'<div class="wide">{table}</div>' + "".join(f"\n<p>{escape(note)}</p>" for note in self.notes)
 
 
-def latex_escaped(text: str) -> str:
-    """Text in which TeX sees nothing special.
+def _latex_escaped(text: str) -> str:
+    """Escape what is special in TeX.
 
-    >>> print(latex_escaped("88.3 % – a_b"))
+    >>> print(_latex_escaped("88.3 % – a_b"))
     88.3 \\% -- a\\_b
     """
-    for special, escaped in LATEX.items():
+    for special, escaped in _LATEX.items():
         text = text.replace(special, escaped)
     return text
 
 
 def number(value: float | None, form: str = ".1f") -> str:
-    """A number, or the sign that it is missing.
+    """Format a number, or return a dash if it is missing.
 
     >>> number(-0.04), number(-7.4), number(None)
     ('0.0', '−7.4', '–')

@@ -1,4 +1,9 @@
-"""The paper's tables from records: ours beside the paper's. Nothing is trained here, and scales are never mixed."""
+"""How a table is made: `blocks` reads records and puts our numbers beside the paper's, `rendered` formats them.
+
+The paper's numbers come from `sleepconv.experiments.paper.numbers`, the recipe of each row from
+`sleepconv.experiments.paper.rows`, ours from the run folders that `read_records` finds. Nothing is trained here, and
+runs of different scales are never mixed.
+"""
 
 import csv
 import io
@@ -16,10 +21,12 @@ from sleepconv.experiments.runs.records import Record, Records, read_records
 from sleepconv.experiments.runs.searches import Search, find_searches
 from sleepconv.experiments.runs.sheets import Sheet, number
 
+_FORMATS = ("text", "markdown", "latex", "csv")
+Paths = Sequence[str | os.PathLike[str]]
 # The table of the means that belongs to a table of max − min, and the other way round.
-MEANS: dict[TableName, TableName] = {7: 4, 8: 1, 9: 6}
-SPREADS: dict[TableName, TableName] = {4: 7, 1: 8, 5: 8, 6: 9}
-ROWS = (
+_MEANS: dict[TableName, TableName] = {7: 4, 8: 1, 9: 6}
+_SPREADS: dict[TableName, TableName] = {4: 7, 1: 8, 5: 8, 6: 9}
+_ROWS = (
     "conv: convolutional; LC: locally connected; n reps: n translations of each image in a batch; ws(n): a sleep every "
     "n steps. Diff: to conv."
 )
@@ -37,15 +44,82 @@ CAPTIONS: dict[TableName, str] = {
     "miniature": "ResNet8 on 16×16 images, padding 2",
     "miniature-padding0": "ResNet8 on 16×16 images, padding 0",
 }
-CONTEXT = "The paper's numbers are those of ResNet20 on 32×32 images: context, not targets."
+_CONTEXT = "The paper's numbers are those of ResNet20 on 32×32 images: context, not targets."
 
 
-def accuracy_rows(table: TableName, dataset: str, scale: float | None, records: Records) -> list[dict[str, Any]]:
-    """Ours and the paper's numbers, row by row; beside a miniature those of its original."""
+@dataclass(frozen=True)
+class Block:
+    """A table's part on one dataset, at one scale (None: only the paper's numbers)."""
+
+    table: TableName
+    dataset: str
+    scale: float | None
+    rows: list[dict[str, Any]]
+
+    def sheet(self) -> Sheet:
+        """Return the part as it is shown."""
+        drawn = _rate_sheet if self.table in RATES else spread_sheet if self.table in SPREAD else _accuracy_sheet
+        return drawn(self.table, self.dataset, self.scale, self.rows)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the part for a script."""
+        return {"table": self.table, "dataset": self.dataset, "scale": self.scale, "rows": self.rows}
+
+
+def blocks(
+    table: TableName, paths: Paths, *, dataset: str | None = None, scale: float | None = None
+) -> tuple[list[Block], list[str]]:
+    """Fill a table of the paper with the records in some folders.
+
+    Args:
+        table: its number in the paper, or the name of one of ours.
+        paths: folders of runs.
+        dataset: only this one; by default all that the table has.
+        scale: only this one; by default every scale that has records, each in its own block.
+
+    Returns:
+        one block for each dataset and scale, and a line about each record that was left out.
+
+    >>> [block.scale for block in blocks(1, [], dataset="cifar10")[0]]
+    [None]
+    """
+    check_scale(scale)
+    found, left_out = [], []
+    for each in datasets_of(table) if dataset is None else [dataset]:
+        made, without = (_rate_blocks if table in RATES else _result_blocks)(table, each, paths, scale)
+        found += made
+        left_out += without
+    return found, list(dict.fromkeys(left_out))  # one that cannot be read may belong to any of the datasets
+
+
+def rendered(made: Iterable[Block], form: str) -> str:
+    """Return blocks in one of the `_FORMATS`."""
+    if form not in _FORMATS:
+        raise ValueError(f"the format must be one of {', '.join(_FORMATS)}, got {form!r}")
+    if form == "csv":
+        return _csv([block.as_dict() for block in made])
+    return "\n\n".join(getattr(block.sheet(), form)() for block in made) + "\n"
+
+
+def _result_blocks(table: TableName, dataset: str, paths: Paths, scale: float | None) -> tuple[list[Block], list[str]]:
+    names = table_rows(table, dataset).values()
+    records = read_records(paths, names)
+    scales: list[float | None] = [scale] if scale is not None else [*records.scales(names)] or [None]
+    return [Block(table, dataset, s, _accuracy_rows(table, dataset, s, records)) for s in scales], records.left_out
+
+
+def _rate_blocks(table: TableName, dataset: str, paths: Paths, scale: float | None) -> tuple[list[Block], list[str]]:
+    searches, left_out = find_searches(paths)
+    scales: list[float | None] = [scale] if scale is not None else [*_rate_scales(table, dataset, searches)] or [None]
+    return [Block(table, dataset, s, rate_rows(table, dataset, s, searches)) for s in scales], left_out
+
+
+def _accuracy_rows(table: TableName, dataset: str, scale: float | None, records: Records) -> list[dict[str, Any]]:
+    """Return our accuracies and the paper's, row by row; beside a miniature those of its original."""
     of_paper: TableName = OWN_TABLES[table].original if isinstance(table, str) else table
     in_paper = "cifar10" if isinstance(table, str) else dataset
-    expected = ACCURACY[MEANS.get(of_paper, of_paper)][in_paper]
-    spreads = SPREAD.get(SPREADS.get(of_paper, of_paper), {}).get(in_paper, {})
+    expected = ACCURACY[_MEANS.get(of_paper, of_paper)][in_paper]
+    spreads = SPREAD.get(_SPREADS.get(of_paper, of_paper), {}).get(in_paper, {})
     recipes = table_rows(table, dataset)
     ours = {row: records.of(name, scale) if scale is not None else [] for row, name in recipes.items()}
     made = []
@@ -67,8 +141,8 @@ def accuracy_rows(table: TableName, dataset: str, scale: float | None, records: 
     return made
 
 
-def accuracy_sheet(table: TableName, dataset: str, scale: float | None, rows: list[dict[str, Any]]) -> Sheet:
-    """Accuracy, Diff to conv and max − min, each with the paper's beside it."""
+def _accuracy_sheet(table: TableName, dataset: str, scale: float | None, rows: list[dict[str, Any]]) -> Sheet:
+    """Show accuracy, Diff to conv and max − min, each with the paper's beside it."""
     columns, keys = ["", "seeds"], []
     for name, measure in _measures(dataset):
         columns += [name, "paper", "Diff", "paper", "max − min", "paper"]
@@ -78,7 +152,7 @@ def accuracy_sheet(table: TableName, dataset: str, scale: float | None, rows: li
 
 
 def spread_sheet(table: TableName, dataset: str, scale: float | None, rows: list[dict[str, Any]]) -> Sheet:
-    """Max − min over seeds, with the paper's beside it."""
+    """Show max − min over seeds, with the paper's beside it."""
     columns, keys = ["", "seeds"], []
     for name, measure in _measures(dataset):
         columns += [f"{name} max − min", "paper"]
@@ -101,19 +175,19 @@ def _sheet(
         for row in rows
     ]
     notes = (
-        [f"Accuracy in percent. Paper: {runs} at scale 1. Ours: mean over the seeds, at {at}.", ROWS] if scale else []
+        [f"Accuracy in percent. Paper: {runs} at scale 1. Ours: mean over the seeds, at {at}.", _ROWS] if scale else []
     )
     if any(row["reestimated"] for row in rows):
         notes.append("* evaluated with BatchNorm statistics estimated again on training images; the others: running.")
     if isinstance(table, str):
         if dataset != "cifar10":
-            notes.append(CONTEXT)
+            notes.append(_CONTEXT)
         return Sheet(f"{table.replace('-', ' ').capitalize()}, {CAPTIONS[table]}: {at}", columns, cells, notes)
     return Sheet(f"Table {table}, {dataset}, {CAPTIONS[table]}: {at}", columns, cells, notes)
 
 
 def _measures(dataset: str) -> list[tuple[str, str]]:
-    """Top-5 for those datasets that the paper has it of."""
+    """Return top-1, and top-5 for the datasets for which the paper has it."""
     return [("top-1", "top1")] + (
         [("top-5", "top5")] if not dataset.startswith("cifar10-") and dataset != "cifar10" else []
     )
@@ -128,19 +202,19 @@ def _difference(value: float | None, reference: float | None) -> float | None:
 
 
 def _spread(records: list[Record], measure: str) -> float | None:
-    """Over at least two seeds."""
+    """Return max − min over at least two seeds."""
     values = [record.summary[measure] for record in records]
     return max(values) - min(values) if len(values) > 1 else None
 
 
-def rate_scales(table: TableName, dataset: str, searches: Sequence[Search]) -> list[float]:
-    """The scales at which a rate of this table was searched."""
+def _rate_scales(table: TableName, dataset: str, searches: Sequence[Search]) -> list[float]:
+    """Return the scales at which a rate of this table was searched."""
     grids = {f"{name}_grid" for name in table_rows(table, dataset).values()}
     return sorted({search.scale for search in searches if search.grid in grids})
 
 
 def rate_rows(table: TableName, dataset: str, scale: float | None, searches: Sequence[Search]) -> list[dict[str, Any]]:
-    """Ours and the paper's rates, row by row; of two searches of one grid the first counts."""
+    """Return our rates and the paper's, row by row; of two searches of one grid the first counts."""
     found: dict[str, Search] = {}
     for search in searches:
         if search.scale == scale:
@@ -163,8 +237,8 @@ def rate_rows(table: TableName, dataset: str, scale: float | None, searches: Seq
     return made
 
 
-def rate_sheet(table: TableName, dataset: str, scale: float | None, rows: list[dict[str, Any]]) -> Sheet:
-    """Learning rate and weight decay, with the paper's beside them."""
+def _rate_sheet(table: TableName, dataset: str, scale: float | None, rows: list[dict[str, Any]]) -> Sheet:
+    """Show learning rate and weight decay, with the paper's beside them."""
     at = "no grid searches, only the paper's numbers" if scale is None else f"scale {scale:g}"
     keys = ("learning_rate", "learning_rate_paper", "weight_decay", "weight_decay_paper")
     cells = [
@@ -181,85 +255,8 @@ def rate_sheet(table: TableName, dataset: str, scale: float | None, rows: list[d
     return Sheet(f"Table {table}, {dataset}, hyperparameters for padding {PADDING[table]}: {at}", columns, cells, notes)
 
 
-FORMATS = ("text", "markdown", "latex", "csv")
-Paths = Sequence[str | os.PathLike[str]]
-
-
-@dataclass(frozen=True)
-class Block:
-    """A table's part on one dataset, at one scale (None: only the paper's numbers)."""
-
-    table: TableName
-    dataset: str
-    scale: float | None
-    rows: list[dict[str, Any]]
-
-    def sheet(self) -> Sheet:
-        """As it is shown."""
-        drawn = rate_sheet if self.table in RATES else spread_sheet if self.table in SPREAD else accuracy_sheet
-        return drawn(self.table, self.dataset, self.scale, self.rows)
-
-    def as_dict(self) -> dict[str, Any]:
-        """For a script."""
-        return {"table": self.table, "dataset": self.dataset, "scale": self.scale, "rows": self.rows}
-
-
-def blocks(
-    table: TableName, paths: Paths, *, dataset: str | None = None, scale: float | None = None
-) -> tuple[list[Block], list[str]]:
-    """A table of the paper, filled with the records in some folders.
-
-    Args:
-        table: its number in the paper, or the name of a miniature.
-        paths: folders of runs.
-        dataset: only this one; by default all that the table has.
-        scale: only this one; by default every scale that there are records of, each on its own.
-
-    Returns:
-        one block for each dataset and scale, and a line about each record that was left out.
-
-    >>> [block.scale for block in blocks(1, [], dataset="cifar10")[0]]
-    [None]
-    """
-    check_scale(scale)
-    found, left_out = [], []
-    for each in datasets_of(table) if dataset is None else [dataset]:
-        made, without = (_rate_blocks if table in RATES else _result_blocks)(table, each, paths, scale)
-        found += made
-        left_out += without
-    return found, list(dict.fromkeys(left_out))  # one that cannot be read may belong to any of the datasets
-
-
-def check_scale(scale: float | None) -> None:
-    """Raise a ValueError unless it can be one."""
-    if scale is not None and not 0 < scale < inf:
-        raise ValueError(f"scale is a fraction of the epochs, above 0, not {scale}")
-
-
-def _result_blocks(table: TableName, dataset: str, paths: Paths, scale: float | None) -> tuple[list[Block], list[str]]:
-    names = table_rows(table, dataset).values()
-    records = read_records(paths, names)
-    scales: list[float | None] = [scale] if scale is not None else [*records.scales(names)] or [None]
-    return [Block(table, dataset, s, accuracy_rows(table, dataset, s, records)) for s in scales], records.left_out
-
-
-def _rate_blocks(table: TableName, dataset: str, paths: Paths, scale: float | None) -> tuple[list[Block], list[str]]:
-    searches, left_out = find_searches(paths)
-    scales: list[float | None] = [scale] if scale is not None else [*rate_scales(table, dataset, searches)] or [None]
-    return [Block(table, dataset, s, rate_rows(table, dataset, s, searches)) for s in scales], left_out
-
-
-def rendered(made: Iterable[Block], form: str) -> str:
-    """Blocks in one of the `FORMATS`."""
-    if form not in FORMATS:
-        raise ValueError(f"format is one of {', '.join(FORMATS)}, not {form!r}")
-    if form == "csv":
-        return _csv([block.as_dict() for block in made])
-    return "\n\n".join(getattr(block.sheet(), form)() for block in made) + "\n"
-
-
 def _csv(made: list[dict[str, Any]]) -> str:
-    """One line per dataset, scale and row; what is missing is empty."""
+    """Return one line per dataset, scale and row; what is missing is empty."""
     lines = [
         {**{key: block[key] for key in ("table", "dataset", "scale")}, **row} for block in made for row in block["rows"]
     ]
@@ -268,3 +265,9 @@ def _csv(made: list[dict[str, Any]]) -> str:
     writer.writeheader()
     writer.writerows([{**line, "seeds": " ".join(map(str, line["seeds"]))} for line in lines])
     return content.getvalue()
+
+
+def check_scale(scale: float | None) -> None:
+    """Raise a ValueError unless this can be a scale."""
+    if scale is not None and not 0 < scale < inf:
+        raise ValueError(f"`scale` must be finite and above 0, got {scale}")

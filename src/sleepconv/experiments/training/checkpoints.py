@@ -1,4 +1,4 @@
-"""The weights of a network, without saying the same thing twice.
+"""Checkpoints: safetensors files with checksums, the last two of a run, and the compact state they hold.
 
 After a sleep the neurons of a grid have the same filter, bit for bit. Then one filter per grid is kept, under the
 weight's name followed by ``@grids``; a locally connected ResNet20 shrinks from 163 MB to 10 MB.
@@ -21,13 +21,13 @@ from torch import Tensor, nn
 from sleepconv.sleep.distributed import full_tensor, sharded_like
 from sleepconv.sleep.layers import SleepingLayer
 
-KEPT = 2
-HEADER, DRAFTS, DAMAGED = "sleepconv", ".draft", ".damaged"
-CHUNK = 2**24
+_KEPT = 2
+_HEADER, _DRAFTS, _DAMAGED = "sleepconv", ".draft", ".damaged"
+_CHUNK = 2**24
 
 
 class CorruptCheckpointError(ValueError):
-    """A file that is not what was written.
+    """A file that differs from what was written.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "cut.safetensors"
@@ -50,12 +50,12 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str,
     plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     sums = {name: _checksum(value) for name, value in plain.items()}
     header = {"facts": dict(facts), "checksums": sums, "seal": _seal(plain, facts)}
-    drafts = path.parent / DRAFTS
+    drafts = path.parent / _DRAFTS
     shutil.rmtree(drafts, ignore_errors=True)
     drafts.mkdir(parents=True)
     draft = drafts / path.name
     try:
-        save_file(plain, draft, metadata={HEADER: json.dumps(header)})
+        save_file(plain, draft, metadata={_HEADER: json.dumps(header)})
         with open(draft, "rb") as written:
             os.fsync(written.fileno())
         draft.chmod(0o666 & ~_umask())  # safetensors lets nobody else read what it writes
@@ -68,14 +68,14 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str,
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """What `write_tensors` wrote; a file that is cut short or altered is a CorruptCheckpointError.
+    """Read what `write_tensors` wrote; raise a CorruptCheckpointError if the file is cut short or altered.
 
-    A disk that does not answer is an OSError: the file may well be whole.
+    A disk that does not answer raises an OSError: the file may well be intact.
     """
     _read_through(path)
     try:
         with safe_open(path, framework="pt") as opened:
-            header = json.loads((opened.metadata() or {})[HEADER])
+            header = json.loads((opened.metadata() or {})[_HEADER])
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (no dictionary)
         sums, facts = header["checksums"], header["facts"]
     except (SafetensorError, KeyError, ValueError) as error:
@@ -108,37 +108,37 @@ class Checkpoints:
         self.folder = folder
 
     def paths(self) -> list[Path]:
-        """The newest first, without those that were set aside."""
+        """Return the files, the newest first, without those that were set aside."""
         return self._matching("step-*.safetensors")
 
     def set_aside(self) -> list[Path]:
-        """Those that were found damaged, the newest first."""
-        return self._matching(f"step-*{DAMAGED}")
+        """Return the files that were found damaged, the newest first."""
+        return self._matching(f"step-*{_DAMAGED}")
 
     def write(self, step: int, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-        """Write one, then remove all but the last two."""
+        """Write a checkpoint, then remove all but the last two."""
         write_tensors(self.folder / f"step-{step:08d}.safetensors", tensors, facts)
-        for old in self.paths()[KEPT:]:
+        for old in self.paths()[_KEPT:]:
             old.unlink()
 
     def clear(self) -> None:
-        """Remove them all, but for those that were set aside: the run is finished."""
+        """Remove all checkpoints of a finished run, except those that were set aside."""
         for path in self.paths():
             path.unlink()
-        shutil.rmtree(self.folder / DRAFTS, ignore_errors=True)
+        shutil.rmtree(self.folder / _DRAFTS, ignore_errors=True)
         if self.folder.is_dir() and not os.listdir(self.folder):
             self.folder.rmdir()
 
     def newest(self, say: Callable[[str], object]) -> tuple[Path, dict[str, Tensor], dict[str, Any]] | None:
-        """Path, tensors and facts of the newest that is whole, or None.
+        """Return path, tensors and facts of the newest intact checkpoint, or None.
 
-        Newer ones that are damaged are set aside, lest they count among the last two, and a line is said about each.
+        Newer ones that are damaged are set aside, so that they do not count among the last two, and reported.
         """
         for path in self.paths():
             try:
                 return path, *read_tensors(path)
             except CorruptCheckpointError as error:
-                aside = path.with_suffix(DAMAGED)
+                aside = path.with_suffix(_DAMAGED)
                 os.replace(path, aside)
                 say(f"{error}; it was set aside as {aside.name}")
         return None
@@ -152,10 +152,10 @@ class Checkpoints:
 
 
 def _read_through(path: Path) -> None:
-    """Have all of a file in memory, so that a disk that fails is an error and not the end of the process."""
+    """Read a file once, so that a failing disk raises an error here and does not kill the process later."""
     try:
         with open(path, "rb", buffering=0) as file:
-            while file.read(CHUNK):
+            while file.read(_CHUNK):
                 pass
     except OSError as error:
         error.filename = error.filename or os.fspath(path)
@@ -163,7 +163,7 @@ def _read_through(path: Path) -> None:
 
 
 def _seal(tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> int:
-    """A checksum of all that is not a tensor's bytes."""
+    """Return a checksum of everything but the bytes of the tensors."""
     layouts = {name: [str(value.dtype), list(value.shape)] for name, value in sorted(tensors.items())}
     return zlib.crc32(json.dumps([layouts, dict(facts)], sort_keys=True).encode())
 
@@ -174,7 +174,7 @@ def _checksum(value: Tensor) -> int:
 
 
 def _umask() -> int:
-    """Python can only read it by setting it."""
+    """Return the process's umask, which Python can only read by setting it."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
@@ -189,13 +189,13 @@ def _sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
-SHARED = "@grids"
-SAME_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_SHARED = "@grids"
+_SAME_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @torch.no_grad()
 def compact_state(model: nn.Module) -> dict[str, Tensor]:
-    """The model's ``state_dict`` with one filter per grid where the neurons of every grid agree, to the bit.
+    """Return the model's ``state_dict``, with one filter per grid where the neurons of each grid agree to the bit.
 
     >>> from sleepconv.nn import LocallyConnected1d
     >>> from sleepconv.sleep import Instant
@@ -206,16 +206,16 @@ def compact_state(model: nn.Module) -> dict[str, Tensor]:
     state = {name: full_tensor(value) for name, value in model.state_dict().items()}
     for name, grids in _grids_of_weights(model).items():
         weight = state[name]
-        filters = weight.flatten(0, grids.dim() - 1)[first_of_each_grid(grids)]
-        if same_bits(filters[grids.to(filters.device)], weight):
-            state[name + SHARED] = filters
+        filters = weight.flatten(0, grids.dim() - 1)[_first_of_each_grid(grids)]
+        if _same_bits(filters[grids.to(filters.device)], weight):
+            state[name + _SHARED] = filters
             del state[name]
     return state
 
 
 @torch.no_grad()
 def load_compact_state(model: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Give the model the weights that `compact_state` took, exactly.
+    """Load the weights that `compact_state` returned, exactly.
 
     >>> from sleepconv.nn import LocallyConnected1d
     >>> from sleepconv.sleep import Instant
@@ -227,8 +227,8 @@ def load_compact_state(model: nn.Module, state: Mapping[str, Tensor]) -> None:
     """
     given = dict(state)
     for name, grids in _grids_of_weights(model).items():
-        if name + SHARED in given:
-            given[name] = given.pop(name + SHARED)[grids]
+        if name + _SHARED in given:
+            given[name] = given.pop(name + _SHARED)[grids]
     own = model.state_dict()
     for problem, names in (("lacks", own.keys() - given.keys()), ("has no place for", given.keys() - own.keys())):
         if names:
@@ -240,10 +240,10 @@ def load_compact_state(model: nn.Module, state: Mapping[str, Tensor]) -> None:
         value.copy_(sharded_like(given[name], value))
 
 
-def first_of_each_grid(grids: Tensor) -> Tensor:
-    """A neuron of each grid, as a place in the flattened grids.
+def _first_of_each_grid(grids: Tensor) -> Tensor:
+    """Return the first neuron of each grid, as an index into the flattened grids.
 
-    >>> first_of_each_grid(torch.tensor([0, 1, 0, 2, 1]))
+    >>> _first_of_each_grid(torch.tensor([0, 1, 0, 2, 1]))
     tensor([0, 1, 3])
     """
     flat = grids.flatten()
@@ -251,13 +251,13 @@ def first_of_each_grid(grids: Tensor) -> Tensor:
     return places.scatter_reduce(0, flat, torch.arange(len(flat)), "amin")
 
 
-def same_bits(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors hold the same bits: 0 and -0 differ, a NaN equals itself.
+def _same_bits(a: Tensor, b: Tensor) -> bool:
+    """Return whether two tensors have the same bits: 0 and -0 differ, a NaN equals itself.
 
-    >>> same_bits(torch.tensor([0.0]), torch.tensor([-0.0]))
+    >>> _same_bits(torch.tensor([0.0]), torch.tensor([-0.0]))
     False
     """
-    integers = SAME_SIZE[a.element_size()]
+    integers = _SAME_SIZE[a.element_size()]
     return a.dtype == b.dtype and torch.equal(a.contiguous().view(integers), b.contiguous().view(integers))
 
 

@@ -1,4 +1,4 @@
-"""How fast this machine trains: a quick probe."""
+"""A quick probe of how fast this machine trains."""
 
 import time
 
@@ -9,21 +9,21 @@ from sleepconv.experiments.runs.listing import FORWARD_AND_BACKWARD, WORK
 from sleepconv.memory import keep_freed_memory
 from sleepconv.models import resnet20
 
-PROBE_BATCH = 64
+_PROBE_BATCH = 64
 
 
 def probe(seconds: float = 0.3) -> float:
-    """Multiply-adds per second of training: the fastest of a few steps of the convolutional ResNet20."""
+    """Measure multiply-adds per second of training: the fastest of a few steps of the convolutional ResNet20."""
     keep_freed_memory()
     with torch.random.fork_rng():
         model = resnet20().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        images = torch.randn(PROBE_BATCH, 3, 32, 32).contiguous(memory_format=torch.channels_last)
-    labels = torch.zeros(PROBE_BATCH, dtype=torch.int64)
+        images = torch.randn(_PROBE_BATCH, 3, 32, 32).contiguous(memory_format=torch.channels_last)
+    labels = torch.zeros(_PROBE_BATCH, dtype=torch.int64)
     _time_step(model, images, labels)
     times: list[float] = []
     while sum(times) < seconds:
         times.append(_time_step(model, images, labels))
-    return FORWARD_AND_BACKWARD * WORK["cifar10"][0] * PROBE_BATCH / min(times)
+    return FORWARD_AND_BACKWARD * WORK["cifar10"][0] * _PROBE_BATCH / min(times)
 
 
 def _time_step(model: torch.nn.Module, images: torch.Tensor, labels: torch.Tensor) -> float:

@@ -1,4 +1,4 @@
-"""Loss and accuracy: how they are counted, and how a network is evaluated."""
+"""Loss and accuracy: counting them, and evaluating a network."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ from sleepconv.experiments.training.parallel import Place
 
 @dataclass
 class Tally:
-    """Sums over images; adding up the tallies of parts, or of processes, gives that of the whole.
+    """Sums over images, which can be added over batches and processes.
 
     >>> tally = Tally()
     >>> tally.add(torch.tensor([[2.0, 1.0], [0.0, 3.0]]), torch.tensor([0, 0]), loss=1.5)
@@ -38,11 +38,11 @@ class Tally:
         self.top5 += int(best.sum())
 
     def over_all(self, place: Place) -> "Tally":
-        """The sum over all processes."""
+        """Return the sum over all processes."""
         return Tally(*place.total([self.images, self.loss, self.top1, self.top5]))
 
     def means(self) -> dict[str, float]:
-        """Mean loss, and accuracies in percent.
+        """Return the mean loss, and accuracies in percent.
 
         >>> tally = Tally()
         >>> tally.add(torch.eye(10)[:4], torch.tensor([0, 1, 2, 9]), loss=2.0)
@@ -53,12 +53,12 @@ class Tally:
         return {"loss": self.loss / count, "top1": 100 * self.top1 / count, "top5": 100 * self.top5 / count}
 
     def as_dict(self) -> dict[str, float]:
-        """The sums, for a checkpoint."""
+        """Return the sums, for a checkpoint."""
         return asdict(self)
 
 
 def summed_loss(scores: Tensor, labels: Tensor) -> Tensor:
-    """The cross-entropy of a batch, summed over its images, in float32 or better.
+    """Return the cross-entropy of a batch, summed over its images, in float32 or better.
 
     >>> summed_loss(torch.zeros(3, 10, dtype=torch.bfloat16), torch.arange(3)).item() / 3
     2.3025851249694824

@@ -26,17 +26,17 @@ from sleepconv.files import size_if_there
 from sleepconv.memory import keep_freed_memory
 from sleepconv.sleep.layers import unwrapped
 
-MINUTES_BETWEEN_CHECKPOINTS = 10.0
-BATCHES_FOR_STATISTICS = 10
-StrPath = str | PathLike[str]
+_MINUTES_BETWEEN_CHECKPOINTS = 10.0
+_BATCHES_FOR_STATISTICS = 10
+_StrPath = str | PathLike[str]
 
 
 def train(
     run: Run,
-    folder: StrPath,
+    folder: _StrPath,
     *,
     task: Task | None = None,
-    data_dir: StrPath | None = None,
+    data_dir: _StrPath | None = None,
     complete: bool = True,
     on_corrupt: OnCorrupt = "error",
     device: str | None = None,
@@ -45,20 +45,20 @@ def train(
     quiet: bool = False,
     listeners: Sequence[Listener] = (),
 ) -> dict[str, Any] | None:
-    """Train what ``run`` describes in ``folder``, or go on where it was left; the end is the same, to the bit.
+    """Train what ``run`` describes in ``folder``, or resume where it was left; the result is the same, to the bit.
 
-    Started by ``torchrun``, the processes share every batch and end with what one process would, to rounding.
+    Started by ``torchrun``, several processes share every batch and get what one process would, to rounding.
 
     Args:
         run: what to train.
         folder: where its records and checkpoints go.
         task: the data, if not the dataset of that name.
-        data_dir: where datasets lie.
-        complete: insist on the dataset's official number of images.
+        data_dir: the folder of the datasets.
+        complete: require the dataset's official number of images.
         on_corrupt: "error", or "skip" to leave out image files that cannot be decoded.
         device: "cpu", "cuda"; by default a GPU if there is one.
         sharding: with several processes, "ddp" (each holds the network) or "fsdp" (each a part of it).
-        max_steps: stop after so many optimizer steps in all, to go on later.
+        max_steps: stop after so many optimizer steps in all, to resume later.
         quiet: show nothing.
         listeners: called with every report.
 
@@ -98,7 +98,7 @@ def train(
 
 
 class _Training:
-    """One process's part of `train`."""
+    """The part of `train` that one process does."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class _Training:
         self.saved_at = time.monotonic()
 
     def finish(self, max_steps: int | None) -> dict[str, Any] | None:
-        """From wherever it is to the end, or to ``max_steps``."""
+        """Train from wherever it is to the end, or to ``max_steps``."""
         self._restore()
         last = self.steps if max_steps is None else min(max_steps, self.steps)
         self.progress.start(self.learner.step)
@@ -172,7 +172,7 @@ class _Training:
         running: dict[str, Any] = {}
         if self.run.statistics == "reestimated":
             running = {"running": tally.means()}
-            batches = islice(self.batches.epoch(epoch), BATCHES_FOR_STATISTICS)
+            batches = islice(self.batches.epoch(epoch), _BATCHES_FOR_STATISTICS)
             with reestimated_statistics(learner.model, batches, self.place):
                 tally = self._evaluate()
         self._report(
@@ -196,24 +196,24 @@ class _Training:
 
     def _stop_or_save(self, interrupts: Interrupts, *, epoch_ended: bool, at_last: bool) -> None:
         stop = self.place.any(interrupts.caught is not None)
-        late = self.place.any(time.monotonic() - self.saved_at > 60 * MINUTES_BETWEEN_CHECKPOINTS)
+        late = self.place.any(time.monotonic() - self.saved_at > 60 * _MINUTES_BETWEEN_CHECKPOINTS)
         if epoch_ended or at_last or stop or late:
             self._save()
         if stop and self.learner.step < self.steps:
-            text = f"stopped after step {self.learner.step} of {self.steps}; the same command goes on from there"
+            text = f"stopped after step {self.learner.step} of {self.steps}; the same command resumes from there"
             raise TrainingInterrupted(text, interrupts.exit_code)
 
     def _save(self) -> None:
         tensors, facts = self.learner.state()
         if broken := [name for name, value in tensors.items() if not bool(value.isfinite().all())]:
-            raise DivergedError(f"after step {self.learner.step} {broken[0]} holds what is no number")
+            raise DivergedError(f"after step {self.learner.step} {broken[0]} contains NaN or infinity")
         if self.place.first:
             facts |= {"recipe": asdict(self.run), "metrics_size": self.records.sync_metrics()}
             self.records.checkpoints.write(self.learner.step, tensors, facts)
         self.saved_at = time.monotonic()
 
     def _restore(self) -> None:
-        """Go on from the newest checkpoint that is whole, or begin."""
+        """Resume from the newest intact checkpoint, or begin."""
         checkpoints = self.records.checkpoints
         found = checkpoints.newest(self.progress.say) if self.place.first else None
         self.place.wait()  # the others read when what is damaged is set aside
@@ -222,21 +222,21 @@ class _Training:
         if found is None:
             self._begin()
         else:
-            self._go_on(*found)
+            self._resume(*found)
 
-    def _go_on(self, path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+    def _resume(self, path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
         if "recipe" in facts:  # checkpoints of earlier versions do not tell
             self.records.refuse_another(Run(**checked_fields(facts["recipe"])), self.run)
         self.learner.load(tensors, facts)
         if self.place.first:
             self.records.cut_metrics(facts["metrics_size"])
             self.records.record_resumption(describe(self.place), self.learner.step)
-        self.progress.say(f"goes on after step {self.learner.step} of {self.steps} ({path.name})")
+        self.progress.say(f"resumes after step {self.learner.step} of {self.steps} ({path.name})")
 
     def _begin(self) -> None:
         if self.place.first:
             if self.records.metrics_size():
-                self.progress.say("begins anew: there is no whole checkpoint")
+                self.progress.say("starts again: there is no intact checkpoint")
             self.records.cut_metrics(0)
             self.records.write_json(ENVIRONMENT, describe(self.place))
 

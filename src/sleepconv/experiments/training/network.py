@@ -1,4 +1,4 @@
-"""From a run to its network."""
+"""What a run asks for: its network, sleep and optimizer."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -22,12 +22,12 @@ NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {
     "resnet18_3x3": lambda channels, classes: _for_colour(channels, resnet18(classes, stem="3x3")),
     "three_layers": lambda channels, classes: three_layers(classes, in_channels=channels),
 }
-KEPT_CONVOLUTIONS = {"local": 0, "local_after_first": 1}
+_KEPT_CONVOLUTIONS = {"local": 0, "local_after_first": 1}
 RULES: dict[str, Callable[..., Rule]] = {"instant": Instant, "hebbian": Hebbian, "circuit": Circuit}
 
 
 def build_network(run: Run, input_size: tuple[int, int, int], num_classes: int) -> nn.Module:
-    """The network of a run as it is before training; its weights depend on the run's seed alone.
+    """Build the network of a run as it is before training; its weights depend on the run's seed alone.
 
     >>> run = Run(name="mine", dataset="cifar10", connectivity="convolutional", learning_rate=1e-2)
     >>> type(build_network(run, (3, 32, 32), 10)).__name__
@@ -41,7 +41,7 @@ def build_network(run: Run, input_size: tuple[int, int, int], num_classes: int) 
         model = NETWORKS[run.network](input_size[0], num_classes)
         if run.connectivity == "convolutional":
             return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        kept = KEPT_CONVOLUTIONS[run.connectivity]
+        kept = _KEPT_CONVOLUTIONS[run.connectivity]
         shared = run.start == "shared"
         return to_locally_connected(
             model, torch.zeros(1, *input_size), keep_first=kept, copy_weights=shared, inplace=True
@@ -49,7 +49,7 @@ def build_network(run: Run, input_size: tuple[int, int, int], num_classes: int) 
 
 
 def build_sleep(run: Run, model: nn.Module) -> Sleep | None:
-    """The sleep of a run, or None if its network never sleeps.
+    """Build the sleep of a run, or return None if its network never sleeps.
 
     >>> run = Run(name="mine", dataset="cifar10", connectivity="local", learning_rate=1e-3)
     >>> build_sleep(run, nn.Identity()) is None
@@ -66,7 +66,7 @@ def build_sleep(run: Run, model: nn.Module) -> Sleep | None:
 
 
 def build_optimizer(run: Run, model: nn.Module, sleep: Sleep | None, *, fused: bool) -> Optimizer:
-    """Make the optimizer of a run; each group's rate at the start of training is kept as its ``initial_lr``.
+    """Build the optimizer of a run; each group's rate at the start of training is kept as its ``initial_lr``.
 
     >>> run = Run(name="mine", dataset="cifar10", connectivity="local", optimizer="sgd", learning_rate=0.1)
     >>> model = to_locally_connected(nn.Conv2d(1, 1, 3), torch.zeros(1, 1, 8, 8))
@@ -93,7 +93,7 @@ def build_optimizer(run: Run, model: nn.Module, sleep: Sleep | None, *, fused: b
 
 
 def build_rule(name: str, options: Mapping[str, Any]) -> Rule:
-    """Make the rule of this name with these options; a ValueError says which of them do not fit.
+    """Build the rule of this name with these options; a ValueError says which of them do not fit.
 
     >>> build_rule("hebbian", {"decay": 0.01}).decay
     0.01
@@ -106,5 +106,5 @@ def build_rule(name: str, options: Mapping[str, Any]) -> Rule:
 
 def _for_colour(channels: int, model: nn.Module) -> nn.Module:
     if channels != 3:
-        raise ValueError(f"this network takes images with 3 channels, the dataset's have {channels}")
+        raise ValueError(f"this network needs images with 3 channels, got {channels}")
     return model

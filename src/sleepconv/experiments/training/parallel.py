@@ -1,4 +1,4 @@
-"""What a run was computed with."""
+"""Where a run is computed: the device and its precision, this process among others, and a record of it all."""
 
 import os
 import platform
@@ -20,14 +20,14 @@ from sleepconv.nn.layout import LayoutKeepingBatchNorm2d
 from sleepconv.sleep.layers import SleepingLayer
 
 Sharding = Literal["ddp", "fsdp"]
-CPU = torch.device("cpu")
+_CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
 class Place:
     """A process's device, its number among all processes, and the precision of the responses there."""
 
-    device: torch.device = CPU
+    device: torch.device = _CPU
     rank: int = 0
     world_size: int = 1
     bfloat16: bool = False
@@ -38,15 +38,15 @@ class Place:
         return self.rank == 0
 
     def receive(self, tensor: Tensor) -> Tensor:
-        """The tensor on this device."""
+        """Return the tensor on this device."""
         return tensor.to(self.device, non_blocking=True)
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """Where responses have the place's precision."""
+        """Return a context in which responses have the place's precision."""
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.bfloat16)
 
     def total(self, values: Sequence[float]) -> list[float]:
-        """The sum over all processes of each number.
+        """Return the sum over all processes of each number.
 
         >>> Place().total([1.0, 2.0])
         [1.0, 2.0]
@@ -58,17 +58,17 @@ class Place:
         return sums.tolist()
 
     def any(self, flag: bool) -> bool:
-        """Whether it is so in any process."""
+        """Return whether the flag is set in any process."""
         return bool(self.total([float(flag)])[0])
 
     def wait(self) -> None:
-        """Until all processes are here."""
+        """Wait until all processes are here."""
         if self.world_size > 1:
             dist.barrier()
 
 
 def in_precision(place: Place, precision: str) -> Place:
-    """The place with "float32" or "bfloat16" responses; "auto" is bfloat16 on GPUs that are fast at it.
+    """Return the place with "float32" or "bfloat16" responses; "auto" is bfloat16 on GPUs that are fast at it.
 
     >>> in_precision(Place(), "auto").bfloat16
     False
@@ -79,7 +79,7 @@ def in_precision(place: Place, precision: str) -> Place:
 
 @contextmanager
 def joined(device: str | None = None) -> Iterator[Place]:
-    """This process's place: alone, or among those that ``torchrun`` started.
+    """Yield this process's place: alone, or among those that ``torchrun`` started.
 
     >>> with joined("cpu") as place:
     ...     place.world_size
@@ -112,16 +112,14 @@ def _checked_device(name: str) -> str:
 
 
 def spread(model: nn.Module, place: Place, sharding: Sharding) -> nn.Module:
-    """The model on its device and, with several processes, wrapped so that they learn together.
+    """Return the model on its device and, with several processes, wrapped so that they learn together.
 
-    Batch normalisation then takes its statistics over all processes, so that the result is one process's.
+    Batch normalisation then uses the statistics of all processes, so that the result is that of one process.
     """
     model = model.to(place.device)
     if place.world_size == 1:
         return model
-    for module in model.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            module.__class__ = CommonBatchNorm2d
+    model = with_common_statistics(model, place.device)
     if sharding == "ddp":
         devices = [place.device.index] if place.device.type == "cuda" else None
         return nn.parallel.DistributedDataParallel(model, device_ids=devices)
@@ -136,10 +134,10 @@ def spread(model: nn.Module, place: Place, sharding: Sharding) -> nn.Module:
 
 
 class CommonBatchNorm2d(LayoutKeepingBatchNorm2d):
-    """``nn.BatchNorm2d`` with statistics over all processes, on any device (``nn.SyncBatchNorm`` is for GPUs)."""
+    """``nn.BatchNorm2d`` with the statistics of all processes, on the CPU."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """Normalise every channel."""
+        """Normalize every channel."""
         if not self.training:
             return super().forward(input)
         axes, shape = (0, 2, 3), (1, -1, 1, 1)
@@ -165,7 +163,7 @@ class CommonBatchNorm2d(LayoutKeepingBatchNorm2d):
 
 
 class _Total(torch.autograd.Function):
-    """The sum over all processes; so is its gradient."""
+    """The sum over all processes, whose gradient is summed in the same way."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -180,8 +178,22 @@ class _Total(torch.autograd.Function):
         return grad
 
 
+def with_common_statistics(model: nn.Module, device: torch.device) -> nn.Module:
+    """Let batch normalisation use the statistics of all processes: PyTorch's own way, which is for GPUs, or ours.
+
+    >>> type(with_common_statistics(nn.BatchNorm2d(3), torch.device("cuda"))).__name__
+    'SyncBatchNorm'
+    """
+    if device.type == "cuda":
+        return nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.__class__ = CommonBatchNorm2d
+    return model
+
+
 def describe(place: Place) -> dict[str, Any]:
-    """Versions, machine and device, for `environment.json`.
+    """Return versions, machine and device, for `environment.json`.
 
     >>> sorted(describe(Place()))[:3]
     ['commit', 'cores', 'device']
@@ -210,7 +222,7 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """The commit of the source tree this was imported from, with a + if it was changed since; None if installed."""
+    """Return the commit of the source tree, with a + if it was changed since, or None if there is none."""
     root = Path(__file__).parents[4]
     if not (root / ".git").exists():
         return None

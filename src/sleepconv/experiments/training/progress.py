@@ -1,4 +1,4 @@
-"""Ctrl-C and the request to terminate, held back until a run can stop cleanly."""
+"""What surrounds a training loop: progress that is shown or logged, and signals held back until it can stop."""
 
 import signal
 import sys
@@ -12,12 +12,12 @@ from tqdm import tqdm
 
 from sleepconv.experiments.runs.reports import log_noise
 
-NOISE = "−log SNR"
+_NOISE = "−log SNR"
 Listener = Callable[[dict[str, Any]], None]
 
 
 class Progress:
-    """Shows the reports of one run; it is called with each."""
+    """A listener that shows the reports of one run, as a progress bar or as lines."""
 
     def __init__(self, title: str, *, steps: int, epochs: int, quiet: bool = False) -> None:
         self.title, self.epochs, self.quiet = title, epochs, quiet
@@ -26,23 +26,23 @@ class Progress:
         self._shown: dict[str, str] = {}
 
     def start(self, step: int) -> None:
-        """Begin, or go on, after so many steps."""
+        """Begin or resume after so many steps."""
         self.bar.update(step - self.bar.n)
 
     def step(self, loss: float) -> None:
-        """One more step was taken."""
+        """Count a step and show its loss."""
         self._show("loss", f"{loss:.3f}", refresh=False)
         self.bar.update()
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Write a line above the progress bar."""
         if not self.quiet:
             tqdm.write(f"{self.title}: {text}", file=sys.stderr)
 
     def __call__(self, report: dict[str, Any]) -> None:
         """Show a report."""
         if report["kind"] == "snr" and report["when"] == "awake":
-            self._show(NOISE, f"{log_noise(report['layers']):.1f}")
+            self._show(_NOISE, f"{log_noise(report['layers']):.1f}")
         elif report["kind"] == "evaluation":
             self._show("accuracy", f"{report['top1']:.1f} %")
             if self.bar.disable:
@@ -51,7 +51,7 @@ class Progress:
             self._training = report
 
     def close(self) -> None:
-        """The end of the bar."""
+        """Close the progress bar."""
         self.bar.close()
 
     def _line(self, report: dict[str, Any]) -> str:
@@ -60,7 +60,7 @@ class Progress:
         return (
             f"epoch {report['epoch']}/{self.epochs}  loss {trained['loss']:.3f}  train {trained['top1']:.1f} %  "
             f"top-1 {report['top1']:.1f} %  top-5 {report['top5']:.1f} %  {seconds:.0f} s"
-            + (f"  {NOISE} {self._shown[NOISE]}" if NOISE in self._shown else "")
+            + (f"  {_NOISE} {self._shown[_NOISE]}" if _NOISE in self._shown else "")
         )
 
     def _show(self, name: str, value: str, *, refresh: bool = True) -> None:
@@ -69,7 +69,7 @@ class Progress:
 
 
 def tensorboard(folder: Path) -> Listener:
-    """A listener that writes every report for TensorBoard into ``folder``."""
+    """Return a listener that writes every report for TensorBoard into ``folder``."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
@@ -91,11 +91,8 @@ def tensorboard(folder: Path) -> Listener:
     return listen
 
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-
 class TrainingInterrupted(KeyboardInterrupt):
-    """The run stopped where it was asked to, and goes on when it is started again.
+    """A run stopped where it was asked to; started again, it resumes.
 
     >>> TrainingInterrupted("stopped after step 12", exit_code=143).exit_code
     143
@@ -108,7 +105,9 @@ class TrainingInterrupted(KeyboardInterrupt):
 
 @contextmanager
 def terminated_like_interrupted(text: str) -> Iterator[None]:
-    """A request to terminate is heard as Ctrl-C is, so that nothing stays behind; on the main thread only.
+    """Raise an interrupt, as Ctrl-C does, when asked to terminate, so that everything is cleaned up.
+
+    Signals can be handled on the main thread only; on others this does nothing.
 
     >>> with terminated_like_interrupted("stopped"):
     ...     pass
@@ -128,7 +127,7 @@ def terminated_like_interrupted(text: str) -> Iterator[None]:
 
 
 class Interrupts:
-    """Remembers the first signal; the second takes effect at once.
+    """A context that remembers the first Ctrl-C or request to terminate; the second takes effect at once.
 
     >>> with Interrupts() as interrupts:
     ...     interrupts.caught is None
@@ -143,7 +142,7 @@ class Interrupts:
         if threading.current_thread() is threading.main_thread():
             # Ctrl-C that is ignored, as under nohup or in the background of a script, is to stay so.
             ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-            heard = [signal.SIGTERM] if ignored else SIGNALS
+            heard = [signal.SIGTERM] if ignored else [signal.SIGINT, signal.SIGTERM]
             self._before = {number: signal.signal(number, self._catch) for number in heard}
         return self
 
@@ -153,7 +152,7 @@ class Interrupts:
 
     @property
     def exit_code(self) -> int:
-        """What a shell expects of a program that a signal stopped."""
+        """Return what a shell expects of a program that a signal stopped."""
         return 128 + (self.caught or signal.SIGINT)
 
     def _catch(self, number: int, _: Any) -> None:
