@@ -1,7 +1,6 @@
 """Decode image files, in parallel, and crop them."""
 
 import io
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Literal, get_args
@@ -10,6 +9,8 @@ import numpy as np
 import torch
 from jaxtyping import UInt8
 from torch.nn.functional import interpolate
+
+from sleepconv.experiments.runs.machine import available_cores
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -35,11 +36,6 @@ def check_on_corrupt(on_corrupt: str) -> None:
     """Raise an error if ``on_corrupt`` is neither "error" nor "skip"."""
     if on_corrupt not in get_args(OnCorrupt):
         raise ValueError(f"`on_corrupt` must be 'error' or 'skip', got {on_corrupt!r}")
-
-
-def available_cores() -> int:
-    """Return the number of processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def open_image(content: bytes, name: str) -> "Image":

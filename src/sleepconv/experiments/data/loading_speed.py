@@ -15,11 +15,12 @@ import torch
 
 from sleepconv.experiments.data.batches import Batches
 from sleepconv.experiments.data.cifar import cifar10
-from sleepconv.experiments.data.decoding import Decoders, available_cores
+from sleepconv.experiments.data.decoding import Decoders
 from sleepconv.experiments.data.description import StrPath
 from sleepconv.experiments.data.imagenet import EncodedSource, ImageFolders
 from sleepconv.experiments.data.images import CHANCES, Images, TensorSource, measure
 from sleepconv.experiments.data.translations import Translate
+from sleepconv.experiments.runs.machine import available_cores
 
 _BATCH = 512
 _PADDING = 4
