@@ -75,18 +75,20 @@ class Hebbian(OnAnything):
 
     Args:
         decay: γ.
-        patterns: "one_grid", "independent" or "layer_by_layer"; see ``sleepconv.sleep.patterns``.
+        patterns: "one_grid" or "independent", which drive every layer by itself, or "disinhibited", "spontaneous" or
+            "layer_by_layer", which pass through the network; see ``sleepconv.sleep.patterns``.
         patterns_per_step: how many patterns a step averages over; by default a quarter of the filter's inputs
-            (independent), 64 (layer by layer), or a sweep of all input grids, one at a time (one grid).
+            (independent), 64 (spontaneous, layer by layer), or a sweep of all input grids, one at a time (one grid,
+            disinhibited).
         momentum: of the updates; .95 in the paper's simulations.
         inhibition: α; None means perfect inhibition.
         noise: standard deviation of what each neuron sees beside the pattern (appendix, "Noisy case").
         rate: the learning rate, or a function of the step; by default as high as is stable for the inputs. The paper's
             Fig. 4A has ``lambda step: 0.5 / (1000 + step)``.
-        steps: largest number of steps (with one grid and no patterns_per_step: of sweeps), a million at most.
+        steps: largest number of steps (of sweeps, where a step is one), a million at most.
         target: stop as soon as −log SNR is below this; None: take all steps.
-        in_turn: with layer-by-layer patterns, let one layer learn after the other instead of all at once.
-        image_shape: with layer-by-layer patterns, (channels, height, width) of the network's input, if it is not that
+        in_turn: with patterns that pass through the network, let one layer learn after the other instead of all at once.
+        image_shape: with such patterns, (channels, height, width) of the network's input, if it is not that
             of the first sleeping layer.
         border: "all" neurons share, or only those of the "interior", whose windows see no padding; the others then keep
             their weights.
