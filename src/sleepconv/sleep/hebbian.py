@@ -87,7 +87,7 @@ class Hebbian(OnAnything):
             Fig. 4A has ``lambda step: 0.5 / (1000 + step)``.
         steps: largest number of steps (of sweeps, where a step is one), a million at most.
         target: stop as soon as −log SNR is below this; None: take all steps.
-        in_turn: with patterns that pass through the network, let one layer learn after the other instead of all at once.
+        in_turn: with patterns that pass through the network, let layers learn one after the other instead of together.
         image_shape: with such patterns, (channels, height, width) of the network's input, if it is not that
             of the first sleeping layer.
         border: "all" neurons share, or only those of the "interior", whose windows see no padding; the others then keep

@@ -164,6 +164,12 @@ _vary(
     "As cifar10_hebbian_sleep_every_100, but one input grid at a time is active, which spans all directions.",
     sleep_options={"patterns": "one_grid", "decay": 1e-4, "target": -10.0},
 )
+_vary(
+    "cifar10_disinhibited_sleep_every_100",
+    "cifar10_hebbian_sleep_every_100",
+    "As cifar10_hebbian_sleep_every_100, but the neurons between layers generate the patterns, one grid at a time.",
+    sleep_options={"patterns": "disinhibited", "decay": 1e-4, "steps": 1},
+)
 
 # How fast a sleeping network learns: ours, see docs/ideas/learning-speed.md.
 _vary(
