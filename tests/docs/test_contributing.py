@@ -29,7 +29,7 @@ def test_the_worked_examples_own_test_passes(example):
 
 
 def test_the_worked_example_refuses_what_cannot_work(example):
-    with pytest.raises(ValueError, match="fraction is above 0"):
+    with pytest.raises(ValueError, match="`fraction` must be above 0"):
         example["Nap"](fraction=0)
 
 

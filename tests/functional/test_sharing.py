@@ -142,3 +142,16 @@ def test_a_hebbian_step_is_the_update_written_with_loops(inhibition, noisy):
     hebbian_step_(weight, velocity, initial, pattern, noise=noise if noisy else None, **options)
     torch.testing.assert_close(velocity, expected_velocity)
     torch.testing.assert_close(weight, expected)
+
+
+@pytest.mark.parametrize(
+    ("weight", "grids", "error", "says"),
+    [
+        (torch.tensor([[1], [2]]), torch.tensor([0, 0]), TypeError, "`weight` must have a floating point dtype"),
+        (torch.ones(2, 1), torch.tensor([0.0, 0.0]), TypeError, "`grids` must have the dtype torch.int64"),
+        (torch.ones(2, 1), torch.tensor([0, -1]), ValueError, "`grids` must not be negative, got -1"),
+    ],
+)
+def test_numbers_of_the_wrong_kind_are_refused(weight, grids, error, says):
+    with pytest.raises(error, match=says):
+        share_weights_(weight, grids)

@@ -88,8 +88,7 @@ def find_layers(model: nn.Module, names: Iterable[str]) -> dict[str, nn.Module]:
     modules = {name: module for name, module in model.named_modules() if name}
     for name in names:
         if name not in modules:
-            hint = did_you_mean(name, modules) or f"; it has {', '.join(list(modules)[:10])}"
-            raise ValueError(f"{type(model).__name__} has no layer {name!r}{hint}")
+            raise ValueError(f"{type(model).__name__} has no layer {name!r}{did_you_mean(name, modules)}")
     return {name: modules[name] for name in names}
 
 

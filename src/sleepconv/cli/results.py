@@ -146,6 +146,9 @@ def _keep(options: argparse.Namespace) -> int:
     runs = _whole_runs(_existing(options.runs) or [])
     if not runs:
         raise FileNotFoundError(f"no run in {', '.join(options.runs)}: a run is a folder with a recipe.json")
+    kept = Path(options.into).resolve()
+    if any(kept in folder.path.resolve().parents for folder in runs):
+        raise ValueError(f"the runs are in {options.into} already; choose another folder with --into")
     finished = [folder for folder in runs if folder.summary() is not None]
     failed = []
     for folder in finished:
@@ -164,7 +167,7 @@ def add_table(verbs: Verbs) -> None:
         "table",
         help="a table of the paper from records: ours beside the paper's",
         description="Tables 1, 2, 4-6 and 13 (accuracy), 7-9 (max - min over seeds), 10-12 (hyperparameters), and "
-        "ours: learning-speed, miniature, miniature-padding0. A scale is a table of its own; what is missing is "
+        "ours: learning-speed, miniature, miniature-padding0. Each scale has its own table; what is missing is "
         "shown as a dash.",
         epilog="example: sleepconv table 1 --dataset cifar10 --format markdown",
     )

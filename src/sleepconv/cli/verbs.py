@@ -24,6 +24,5 @@ class Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         choices = [str(choice) for choice in action.choices or ()]
         if choices and value not in (action.choices or ()):
-            hint = did_you_mean(str(value), choices) or f"; there are {', '.join(choices)}"
-            raise argparse.ArgumentError(action, f"there is no {value!r}{hint}")
+            raise argparse.ArgumentError(action, f"there is no {value!r}{did_you_mean(str(value), choices)}")
         super()._check_value(action, value)

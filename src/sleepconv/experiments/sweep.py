@@ -116,7 +116,7 @@ def names_in(name: str, dataset: str | None = None) -> list[str]:
     tables = {table if isinstance(table, str) else f"table{table}": table for table in TABLES}
     known = [*tables, *RECIPES, *SEARCHES]
     if name not in known:
-        hint = did_you_mean(name, known) or "; give table1, a recipe of `sleepconv list`, or RECIPE_grid"
+        hint = did_you_mean(name, known, otherwise="give table1, a recipe of `sleepconv list`, or RECIPE_grid")
         if name == "table3":
             hint = "; its networks are those of table2, and `sleepconv brain score` fits them to recordings"
         raise ValueError(f"there is nothing to sweep called {name!r}{hint}")

@@ -62,13 +62,16 @@ def _of_layer(layer: Any, grids: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 def _snr_of_one_set(weight: Tensor) -> Tensor:
+    if not isinstance(weight, Tensor) or not weight.is_floating_point():
+        got = weight.dtype if isinstance(weight, Tensor) else type(weight).__name__
+        raise TypeError(f"expected a floating point tensor or a layer, got {got}")
     if weight.dim() > 3:
         raise ValueError(
             f"a weight of shape {tuple(weight.shape)} needs `grids`: call weight_snr(layer) or "
             "weight_snr(layer.weight, layer.grids), or weight_snr(weight.flatten(1)) if axis 0 counts neurons that "
             "all share"
         )
-    if len(weight) < 2:
+    if weight.dim() < 1 or len(weight) < 2:
         raise ValueError(f"a variance needs at least two neurons (axis 0), got shape {tuple(weight.shape)}")
     offsets = weight - weight[0]
     return _ratio(weight[0], offsets.sum(dim=0), offsets.square().sum(dim=0), len(weight))

@@ -133,10 +133,16 @@ def hebbian_step_(
 
 def neurons_per_grid(weight: Tensor, grids: Tensor, number: int = 0) -> Int64[Tensor, "grids"]:
     """Return the number of neurons of each grid, after checking that ``weight`` has a filter for each neuron."""
+    if not weight.is_floating_point():
+        raise TypeError(f"`weight` must have a floating point dtype, got {weight.dtype}")
+    if grids.dtype != torch.int64:
+        raise TypeError(f"`grids` must have the dtype torch.int64, got {grids.dtype}")
     positions = tuple(weight.shape[: grids.dim()])
     if positions != tuple(grids.shape) or grids.numel() == 0:
         raise ValueError(
             f"the leading axes of weight are {positions}, but grids covers {tuple(grids.shape)}: "
             "both must have the same output neurons, at least one"
         )
+    if int(grids.min()) < 0:
+        raise ValueError(f"`grids` must not be negative, got {int(grids.min())}")
     return torch.bincount(grids.flatten(), minlength=number)

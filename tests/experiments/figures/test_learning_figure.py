@@ -63,7 +63,7 @@ def test_a_row_has_a_line_on_the_test_set_and_one_in_training_for_each_seed(lear
         (["--dataset", "imagenet"], "`sleepconv sweep table2 --dataset imagenet --scale 1` trains some"),
         (
             ["--dataset", "digits"],
-            "tiny-imagenet, imagenet, cifar10-16x16, got 'digits'",
+            "no table has the dataset 'digits'; there are cifar10, cifar100, tiny-imagenet, imagenet, cifar10-16x16",
         ),
         (["--runs", "nowhere"], "the folder nowhere does not exist"),
     ],

@@ -84,4 +84,4 @@ def test_the_command_measures_this_machine(capsys, tmp_path):
     assert {entry["dataset"] for entry in entries} == {"cifar10"}
     assert all(entry["estimate"]["seconds"] > 0 for entry in entries)
     assert main(["list", "--dataset", "cifer10"]) == 1
-    assert "there are cifar10, cifar10-16x16, cifar100, imagenet, tiny-imagenet" in capsys.readouterr().err
+    assert "no recipe has the dataset 'cifer10'; did you mean 'cifar10'?" in capsys.readouterr().err

@@ -101,8 +101,7 @@ def find_dataset(name: str) -> Dataset:
     """
     if name in DATASETS:
         return DATASETS[name]
-    hint = did_you_mean(name, DATASETS) or f"; there are {', '.join(DATASETS)}"
-    raise ValueError(f"there is no dataset {name!r}{hint}")
+    raise ValueError(f"there is no dataset {name!r}{did_you_mean(name, DATASETS)}")
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from sleepconv.experiments.paper.rows import LEARNING_SPEED, TableName
 from sleepconv.experiments.runs import RunFolder
 from sleepconv.experiments.runs.records import read_records
 from sleepconv.experiments.runs.tables import CAPTIONS, Paths, check_scale
+from sleepconv.names import did_you_mean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -73,7 +74,7 @@ def read_learning(paths: Paths, *, dataset: str = "cifar10", scale: float | None
     tables = {table: _shown_rows(table, dataset) for table in _TABLES if dataset in datasets_of(table)}
     if not tables:
         known = dict.fromkeys(name for table in _TABLES for name in datasets_of(table))
-        raise ValueError(f"`dataset` must be one of {', '.join(known)}, got {dataset!r}")
+        raise ValueError(f"no table has the dataset {dataset!r}{did_you_mean(dataset, known)}")
     names = [name for rows in tables.values() for name in rows.values()]
     records = read_records(paths, names)
     scales, left_out = records.scales(names), list(records.left_out)

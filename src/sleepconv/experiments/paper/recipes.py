@@ -19,7 +19,7 @@ _TABLE_OF_RATES = {1: 11, 4: 10, 6: 12}
 
 
 def recipe(name: str, **changes: Any) -> Run:
-    """Return the run of that name, with changes; a typo is answered with the nearest name.
+    """Return the run of that name, with changes; for a typo, suggest the nearest name.
 
     >>> recipe("cifar10_sleep_every_10", seed=3).learning_rate
     0.0005
@@ -28,7 +28,7 @@ def recipe(name: str, **changes: Any) -> Run:
     ValueError: there is no recipe 'cifar10_sleep_every_20'; did you mean 'cifar10_sleep_every_10'?
     """
     if name not in RECIPES:
-        hint = did_you_mean(name, RECIPES) or "; `sleepconv list` shows them all"
+        hint = did_you_mean(name, RECIPES, otherwise="`sleepconv list` shows them all")
         raise ValueError(f"there is no recipe {name!r}{hint}")
     return RECIPES[name].changed(**changes)
 
@@ -141,12 +141,13 @@ for _dataset in SMALL_DATASETS:
             epochs=_times * RECIPES[_local].epochs,
             learning_rate=RECIPES[_local].learning_rate / 10,
         )
-for _prefix, _tenth in (("cifar10", "85.1"), ("imagenet", "59.3")):
+for _table, _prefix in ((1, "cifar10"), (2, "imagenet")):
+    _reached = ACCURACY[_table][_prefix]["sleep_every_10"].top1
     _vary(
         f"{_prefix}_slow_sleep_every_100",
         f"{_prefix}_sleep_every_100",
         "Section 5.3's remark: a smaller rate and more epochs should let sleep every 100 steps reach every 10, "
-        f"{_tenth} %. The paper did not run it: a tenth of the rate and 4× the epochs are our choice.",
+        f"{_reached} %. The paper did not run it: a tenth of the rate and 4× the epochs are our choice.",
         learning_rate=5e-5,
         epochs=800,
     )
@@ -187,8 +188,8 @@ _vary(
     "LC - ws(1) with shared gradients and patterns of two periods: one filter per layer, so the convolution's rates. "
     "Ours: docs/ideas/learning-speed.md.",
     sleep_options={"period": [3, 4]},
-    learning_rate=1e-2,
-    weight_decay=1e-4,
+    learning_rate=RECIPES["cifar10_convolutional"].learning_rate,
+    weight_decay=RECIPES["cifar10_convolutional"].weight_decay,
 )
 _vary(
     "cifar10_slow_momentum_sleep_every_10",
@@ -211,8 +212,8 @@ _vary(
     "cifar10_shared_gradients_sleep_every_1",
     "A control: a convolution with one filter per grid, nine for 3×3, at the convolution's own rates (Table 11). A "
     "locally connected network that shares gradients and sleeps after every step is that convolution, to rounding.",
-    learning_rate=1e-2,
-    weight_decay=1e-4,
+    learning_rate=RECIPES["cifar10_convolutional"].learning_rate,
+    weight_decay=RECIPES["cifar10_convolutional"].weight_decay,
 )
 _vary(
     "cifar10_one_filter_sleep_every_1",

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from sleepconv.names import did_you_mean
+
 TableName = int | str
 SMALL_DATASETS = ("cifar10", "cifar100", "tiny-imagenet")
 PADDING: dict[TableName, int] = {1: 4, 4: 0, 5: 4, 6: 8, 7: 0, 8: 4, 9: 8, 10: 0, 11: 4, 12: 8}
@@ -69,9 +71,9 @@ def datasets_of(table: TableName) -> tuple[str, ...]:
     ('imagenet',)
     """
     if table not in TABLES:
-        known = ", ".join(map(str, TABLES))
-        hint = "; for Table 3 there is `sleepconv brain table`" if table == 3 else ""
-        raise ValueError(f"there is no table {table} of training results; there are {known}{hint}")
+        hint = did_you_mean(table if isinstance(table, str) else "", map(str, TABLES))
+        hint += "; for Table 3 there is `sleepconv brain table`" if table == 3 else ""
+        raise ValueError(f"there is no table {table} of training results{hint}")
     if isinstance(table, str):
         return (OWN_TABLES[table].dataset,)
     return SMALL_DATASETS if table in PADDING else ("imagenet",)

@@ -9,6 +9,7 @@ from sleepconv.experiments.runs import Run
 from sleepconv.experiments.runs.machine import machine
 from sleepconv.experiments.runs.records import Record, Records
 from sleepconv.experiments.runs.sheets import MISSING, Sheet, number
+from sleepconv.names import did_you_mean
 
 # Multiply-adds of one image's forward pass, training images and test images.
 WORK = {
@@ -75,8 +76,8 @@ def overview(records: Records, dataset: str | None = None, speed: float | None =
     """
     runs = [run for run in map(recipe, RECIPES) if dataset in (None, run.dataset)]
     if not runs:
-        known = sorted({recipe(name).dataset for name in RECIPES})
-        raise ValueError(f"no recipe has the dataset {dataset!r}; there are {', '.join(known)}")
+        known = sorted({run.dataset for run in RECIPES.values()})
+        raise ValueError(f"no recipe has the dataset {dataset!r}{did_you_mean(str(dataset), known)}")
     numbers, here = _papers_numbers(), machine()
     entries = []
     for run in runs:

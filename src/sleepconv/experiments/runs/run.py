@@ -207,8 +207,7 @@ def checked_fields(values: dict[str, Any]) -> dict[str, Any]:
     known = [f.name for f in fields(Run)]
     for name in values:
         if name not in known:
-            hint = did_you_mean(name, known) or f"; it has {', '.join(known)}"
-            raise ValueError(f"a run has no field {name!r}{hint}")
+            raise ValueError(f"a run has no field {name!r}{did_you_mean(name, known)}")
     return values
 
 

@@ -62,7 +62,7 @@ class Learner:
         return SlowMomentum(self.sleep, momentum=self.run.slow_momentum) if self.run.slow_momentum else None
 
     def start_epoch(self) -> None:
-        """Count from zero."""
+        """Start an epoch: reset its counters."""
         if self.sleep is not None:
             self.sleep.start_epoch()
         self.tally, self.seconds, self.cpu_seconds, self.sleep_seconds = Tally(), 0.0, 0.0, 0.0

@@ -72,7 +72,7 @@ def train(
     >>> summary["steps"], summary["set"]
     (3, 'test')
     """
-    build_rule(run.sleep_rule, run.sleep_options)  # what does not fit is refused before anything is written
+    build_rule(run.sleep_rule, run.sleep_options)  # reject invalid options before anything is written
     records = RunFolder(folder)
     with joined(device) as place:
         place = in_precision(place, run.precision)

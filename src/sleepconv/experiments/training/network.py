@@ -34,8 +34,7 @@ def build_network(run: Run, input_size: tuple[int, int, int], num_classes: int) 
     'ResNetCIFAR'
     """
     if run.network not in NETWORKS:
-        hint = did_you_mean(run.network, NETWORKS) or f"; there are {', '.join(NETWORKS)}"
-        raise ValueError(f"there is no network {run.network!r}{hint}")
+        raise ValueError(f"there is no network {run.network!r}{did_you_mean(run.network, NETWORKS)}")
     with torch.random.fork_rng():
         torch.manual_seed(run.seed)
         model = NETWORKS[run.network](input_size[0], num_classes)
