@@ -5,7 +5,32 @@ import sys
 
 import pytest
 
-NAMES = ["functional.locally_connected2d", "functional.lateral_grids", "functional.share_weights_", "functional.weight_snr", "nn.LocallyConnected2d", "to_locally_connected", "to_convolutional", "Sleep", "sleep.Instant", "sleep.Hebbian", "sleep.Circuit", "optim.share_gradients", "simulation.theory.fixed_point", "simulation.circuit.rate_fixed_point", "simulation.convergence", "models.resnet20", "models.resnet18", "brain.predictivity", "testing.assert_convolutional", "keep_freed_memory", "experiments.Run", "experiments.train", "experiments.paper.recipe", "experiments.data.load_task"]
+NAMES = [
+    "functional.locally_connected2d",
+    "functional.lateral_grids",
+    "functional.share_weights_",
+    "functional.weight_snr",
+    "nn.LocallyConnected2d",
+    "to_locally_connected",
+    "to_convolutional",
+    "Sleep",
+    "sleep.Instant",
+    "sleep.Hebbian",
+    "sleep.Circuit",
+    "optim.share_gradients",
+    "simulation.theory.fixed_point",
+    "simulation.circuit.rate_fixed_point",
+    "simulation.convergence",
+    "models.resnet20",
+    "models.resnet18",
+    "brain.predictivity",
+    "testing.assert_convolutional",
+    "keep_freed_memory",
+    "experiments.Run",
+    "experiments.train",
+    "experiments.paper.recipe",
+    "experiments.data.load_task",
+]
 
 
 @pytest.mark.parametrize("first", ["simulation.theory.fixed_point", "experiments.Run", "sleep.Hebbian"])

@@ -41,9 +41,9 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "local": {"connectivity": "local"},
     "local with sleep": {"connectivity": "local", "sleep_every": 1},
 }
-SEEN_COLUMNS = range(5)
-PARTS = {"0–4, seen in training": range(5), "6–10, never seen": range(6, 11), "12–16, never seen": range(12, 17)}
-INTRODUCTION = """<p>Three networks of three 3×3 layers (strides 1, 2, 2) saw handwritten digits only in the left part
+_SEEN_COLUMNS = range(5)
+_PARTS = {"0–4, seen in training": range(5), "6–10, never seen": range(6, 11), "12–16, never seen": range(12, 17)}
+_INTRODUCTION = """<p>Three networks of three 3×3 layers (strides 1, 2, 2) saw handwritten digits only in the left part
 of a 12×24 visual field. Then they were tested with digits at every place. The theory says: a locally connected network
 knows nothing on the right; with sleep it recognises digits 12 pixels away from where it has seen them, as far as its
 lateral grids reach, and not in between; a convolutional network recognises them everywhere. This was measured, in
@@ -73,8 +73,8 @@ class Demo:
     def table(self) -> str:
         """The accuracies in the three parts of the visual field, as text."""
         note = f"Mean of {_runs(self.seeds)}, {_images(self.fields)} test digits at each place."
-        columns = ["", *[f"columns {part}" for part in PARTS]]
-        return Sheet("Accuracy in percent", columns, part_rows(self.fields), [note]).text()
+        columns = ["", *[f"columns {part}" for part in _PARTS]]
+        return Sheet("Accuracy in percent", columns, _part_rows(self.fields), [note]).text()
 
 
 def run_demo(
@@ -108,13 +108,13 @@ def run_demo(
         _train_all(list(runs.values()), Path(draft), say)
         folders = {key: _settle(run_path(draft, run), run_path(out / "runs", run)) for key, run in runs.items()}
     fields = {network: mean_of([_field(folders[network, seed]) for seed in range(seeds)]) for network in NETWORKS}
-    pictures = draw_maps(fields, out)
-    table = Sheet("", ["", *PARTS], part_rows(fields)).html()
+    pictures = _draw_maps(fields, out)
+    table = Sheet("", ["", *_PARTS], _part_rows(fields)).html()
     report = write_report(
         [folders[network, seed] for network in NETWORKS for seed in range(seeds)],
         out / "report.html",
         title="Digits where no digit was ever seen",
-        introduction=INTRODUCTION.format(runs=_runs(seeds)) + table,
+        introduction=_INTRODUCTION.format(runs=_runs(seeds)) + table,
     )
     return Demo(fields, seeds, report, pictures)
 
@@ -131,13 +131,13 @@ def demo_run(network: str, *, seed: int = 0, scale: float = 1.0) -> Run:
     return Run(name=name, **common, **schedule, **NETWORKS[network], seed=seed, scale=scale)
 
 
-def left_task() -> Task:
+def _left_task() -> Task:
     """Return digits for training, only in the left part of the visual field, and for evaluation, in its middle.
 
-    >>> left_task().input_size
+    >>> _left_task().input_size
     (1, 12, 24)
     """
-    left, middle = on_visual_field(columns=SEEN_COLUMNS), on_visual_field(rows=[2], columns=[2])
+    left, middle = on_visual_field(columns=_SEEN_COLUMNS), on_visual_field(rows=[2], columns=[2])
     return replace(
         load_task("digits"),
         train=TensorSource(digits(train=True), left),
@@ -145,26 +145,26 @@ def left_task() -> Task:
     )
 
 
-def part_rows(fields: dict[str, VisualField]) -> list[list[str]]:
+def _part_rows(fields: dict[str, VisualField]) -> list[list[str]]:
     """Return a row of texts for each network: its mean accuracy in each part of the visual field.
 
     >>> everywhere = VisualField([0, 1], list(range(17)), [[90.0] * 17] * 2, images=360)
-    >>> part_rows({"convolutional": everywhere})
+    >>> _part_rows({"convolutional": everywhere})
     [['convolutional', '90', '90', '90']]
     """
     rows = []
     for network, field in fields.items():
         columns = field.by_column()
-        rows.append([network, *[f"{np.mean([columns[column] for column in part]):.0f}" for part in PARTS.values()]])
+        rows.append([network, *[f"{np.mean([columns[column] for column in part]):.0f}" for part in _PARTS.values()]])
     return rows
 
 
-def draw_maps(fields: dict[str, VisualField], out: Path) -> list[Path]:
+def _draw_maps(fields: dict[str, VisualField], out: Path) -> list[Path]:
     """Draw the maps below each other as ``out/accuracy-maps.png`` and ``.svg``.
 
     >>> field = VisualField([0, 1], list(range(17)), [[90.0] * 17] * 2, images=360)
     >>> with tempfile.TemporaryDirectory() as out:
-    ...     [path.name for path in draw_maps({"convolutional": field, "local": field}, Path(out))]
+    ...     [path.name for path in _draw_maps({"convolutional": field, "local": field}, Path(out))]
     ['accuracy-maps.png', 'accuracy-maps.svg']
     """
     pyplot = load_pyplot()
@@ -192,11 +192,11 @@ def _train_all(runs: Sequence[Run], into: Path, say: Callable[[str], object]) ->
 def _train_and_test(run: Run, into: str) -> None:
     """Do the work of one process of `_train_all`."""
     records = RunFolder(run_path(into, run))
-    task = left_task()
+    task = _left_task()
     train(run, records.path, task=task, quiet=True)
     field = measure_visual_field(records.load_model(), task)
     assert field is not None
-    replace(field, seen=(field.rows, list(SEEN_COLUMNS))).write(records)
+    replace(field, seen=(field.rows, list(_SEEN_COLUMNS))).write(records)
 
 
 def _settle(draft: Path, final: Path) -> RunFolder:

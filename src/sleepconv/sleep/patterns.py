@@ -126,7 +126,7 @@ class Activity(Protocol):
         """Return the activity that reaches layer ``name``, one period of it."""
 
 
-class Homeostasis:
+class _Homeostasis:
     """Neurons that keep the mean and the spread of their drive constant over presentations, grid by grid."""
 
     def __init__(self) -> None:
@@ -150,7 +150,7 @@ class Disinhibited:
     """
 
     def __init__(self, generator: torch.Generator) -> None:
-        self._homeostasis, self._generator = Homeostasis(), generator
+        self._homeostasis, self._generator = _Homeostasis(), generator
         self._order: dict[str, Tensor] = {}
 
     def __call__(self, name: str, cell: _Cell) -> _Cell:
@@ -174,7 +174,7 @@ class Spontaneous:
     """Homeostatic neurons with spontaneous activity that a grid has in common: [ŷ + ξ]₊ with ξ from N(0, 1)."""
 
     def __init__(self, generator: torch.Generator) -> None:
-        self._homeostasis, self._generator = Homeostasis(), generator
+        self._homeostasis, self._generator = _Homeostasis(), generator
 
     def __call__(self, name: str, cell: _Cell) -> _Cell:
         """Return the rectified sum of drive and spontaneous activity."""

@@ -221,8 +221,8 @@ RATES: dict[TableName, dict[str, dict[str, Rates]]] = {
 IMAGENET_RATES: dict[str, Rates] = {row: Rates(*values) for row, values in _parse(_RATES_IMAGENET).items()}
 """``IMAGENET_RATES[row]``."""
 
-BRAIN_AREAS = ("average", "V1", "V2", "V4", "IT", "behaviour")
+_BRAIN_AREAS = ("average", "V1", "V2", "V4", "IT", "behaviour")
 BRAIN_SCORE: dict[str, dict[str, float]] = {
-    row: dict(zip(BRAIN_AREAS, values, strict=True)) for row, values in _parse(_BRAIN_SCORE).items()
+    row: dict(zip(_BRAIN_AREAS, values, strict=True)) for row, values in _parse(_BRAIN_SCORE).items()
 }
 """``BRAIN_SCORE[row][area]``, Table 3."""

@@ -20,7 +20,7 @@ from sleepconv.sleep.distributed import full_tensor, sharded_like
 from sleepconv.sleep.layers import SleepingLayer, layer_snrs, unwrapped
 
 MODEL, OPTIMIZER, SLOW_MOMENTUM = "model/", "optimizer/", "slow_momentum/"
-SECONDS = ("seconds", "cpu_seconds", "sleep_seconds")
+_SECONDS = ("seconds", "cpu_seconds", "sleep_seconds")
 
 
 class DivergedError(RuntimeError):
@@ -133,7 +133,7 @@ class Learner:
             moments = _below(f"{OPTIMIZER}{name}/", tensors)
             self.optimizer.state[parameter] = {key: _placed_like(parameter, value) for key, value in moments.items()}
         self.step = facts["step"]
-        self.seconds, self.cpu_seconds, self.sleep_seconds = (facts[name] for name in SECONDS)
+        self.seconds, self.cpu_seconds, self.sleep_seconds = (facts[name] for name in _SECONDS)
         self.tally = Tally(**facts["tally"]) if self.place.first else Tally()
         if self.sleep is not None:
             self.sleep.load_state_dict(facts["sleep"])
