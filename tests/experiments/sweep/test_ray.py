@@ -1,6 +1,7 @@
 """A sweep on a real local Ray cluster with two workers, one of which is killed on the way."""
 
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -14,6 +15,8 @@ from sleepconv.experiments.runs import RunFolder, run_path
 from sleepconv.experiments.sweep import runs_of, sweep
 from sleepconv.experiments.workers import RayTasks
 
+# Ray reads its token once, when it is imported: one for all clusters of these tests, whatever token the user has.
+os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 ray = pytest.importorskip("ray")
 
 
