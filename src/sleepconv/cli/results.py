@@ -228,12 +228,14 @@ def add_report(verbs: Verbs) -> None:
 
 
 def _report(options: argparse.Namespace) -> int:
-    from sleepconv.experiments.report import write_report
     from sleepconv.experiments.runs import find_runs
 
     for path in options.runs:
         if not find_runs(path):
             raise FileNotFoundError(f"no run in {path}: a run is a folder with a recipe.json")
+
+    from sleepconv.experiments.report import write_report
+
     runs = _whole_runs(options.runs, _check_pictures)
     print(write_report(runs, options.out, data_dir=options.data_dir))
     lost = [folder.path for folder in runs if folder.weights_lost()]

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from sleepconv.experiments.data import Batches, Task, load_task
 from sleepconv.experiments.data.decoding import OnCorrupt
+from sleepconv.experiments.interrupts import Interrupts, TrainingInterrupted
 from sleepconv.experiments.runs.folder import ENVIRONMENT, SUMMARY, WEIGHTS, WEIGHTS_BYTES, RunFolder, finite
 from sleepconv.experiments.runs.run import Run, checked_fields
 from sleepconv.experiments.training.checkpoints import compact_state, read_tensors, write_tensors
@@ -21,7 +22,7 @@ from sleepconv.experiments.training.evaluation import Tally, evaluate, reestimat
 from sleepconv.experiments.training.learner import DivergedError, Learner
 from sleepconv.experiments.training.network import build_rule
 from sleepconv.experiments.training.parallel import Place, Sharding, describe, in_precision, joined
-from sleepconv.experiments.training.progress import Interrupts, Listener, Progress, TrainingInterrupted
+from sleepconv.experiments.training.progress import Listener, Progress
 from sleepconv.files import size_if_there
 from sleepconv.memory import keep_freed_memory
 from sleepconv.sleep.layers import unwrapped
