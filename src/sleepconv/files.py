@@ -18,13 +18,34 @@ def write_atomically(target: Path, content: str | bytes) -> None:
     >>> file.read_text(encoding="utf-8"), [path.name for path in file.parent.iterdir()]
     ('γ', ['note.txt'])
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    draft = target.with_name(f".{target.name}.{os.getpid()}.draft")
+    with atomic_file(target) as draft:
+        draft.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def atomic_file(target: Path, draft: Path | None = None) -> Iterator[Path]:
+    """Yield the path of a draft that becomes ``target`` when the block succeeds and is removed when it fails.
+
+    The draft is flushed to the disk before it replaces ``target``, and an error of the disk names ``target``. It is
+    beside ``target`` unless another path on the same disk is given.
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "note.txt"
+    >>> with atomic_file(file) as draft:
+    ...     _ = draft.write_text("half")
+    ...     raise ValueError("the other half is missing")
+    Traceback (most recent call last):
+    ValueError: the other half is missing
+    >>> list(file.parent.iterdir())
+    []
+    """
+    draft = draft or target.with_name(f".{target.name}.{os.getpid()}.draft")
+    for path in (target, draft):
+        path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with open(draft, "wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())  # otherwise a power cut can leave an empty file
+        yield draft
+        with open(draft, "rb+") as written:  # Windows flushes only what is open for writing
+            os.fsync(written.fileno())  # otherwise a power cut can leave an empty file
         os.replace(draft, target)
     except OSError as error:
         error.filename = error.filename or os.fspath(target)  # the error of a full disk does not name the file
