@@ -1,10 +1,10 @@
-"""Files that are written completely or not at all, and reads that tell a missing file from a failing disk."""
+"""Files written completely or not at all, reads that tell a missing file from a failing disk, and numbers in JSON."""
 
 import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from math import isinf
+from math import isfinite, isinf
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +125,15 @@ def parse_json(text: str | bytes) -> Any:
     ValueError: the number 1e999 is too large
     """
     return json.loads(text, parse_float=_float, parse_int=_int)
+
+
+def json_number(value: float) -> float | str:
+    """Return a number as JSON can hold it: those it lacks become "inf", "-inf" or "nan", which ``float`` reads.
+
+    >>> [json_number(value) for value in (0.25, float("inf"), float("-inf"), float("nan"))]
+    [0.25, 'inf', '-inf', 'nan']
+    """
+    return value if isfinite(value) else str(value)
 
 
 def _float(text: str) -> float:
