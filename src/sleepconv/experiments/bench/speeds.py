@@ -18,8 +18,8 @@ from sleepconv.experiments.bench.measure import (
 )
 from sleepconv.experiments.bench.peers import jax_step, layer_of_shape, layer_steps, networks, training_step
 from sleepconv.experiments.bench.steps import training_cost
+from sleepconv.experiments.results.sheets import Sheet, number
 from sleepconv.experiments.runs.machine import machine
-from sleepconv.experiments.runs.sheets import Sheet, number
 from sleepconv.files import write_atomically
 from sleepconv.kernels import native
 from sleepconv.memory import keep_freed_memory
