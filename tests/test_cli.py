@@ -27,6 +27,28 @@ def test_help_does_not_import_pytorch_and_fits_on_a_screen():
     assert len(help_text) <= 24
 
 
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("sweep table1 --dataset cifar10 --runs no/such/folder --dry-run", "runs would be trained"),
+        ("sweep tabel1", "there is nothing to sweep called 'tabel1'; did you mean 'table1'?"),
+        ("train cifar10_lokal", "did you mean 'cifar10_local'?"),
+        ("report no/such/folder", "no run in no/such/folder"),
+        ("data check cifer10", "there is no dataset 'cifer10'; did you mean 'cifar10'?"),
+    ],
+)
+def test_what_a_command_can_say_without_pytorch_does_not_import_it(command, shown):
+    code = (
+        "import sys; from sleepconv.cli import main\n"
+        "main(sys.argv[1:])\n"
+        "print([name for name in sys.modules if name.partition('.')[0] == 'torch'])"
+    )
+    arguments = [sys.executable, "-c", code, *command.split()]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    assert shown in done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
 @pytest.mark.parametrize(("verb", "unbuffered"), [("list", ""), ("list", "1"), ("--help", "")])
 def test_a_reader_that_has_seen_enough_is_no_error(verb, unbuffered):
     command, environment = [sys.executable, "-m", "sleepconv", verb], {**os.environ, "PYTHONUNBUFFERED": unbuffered}

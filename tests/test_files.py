@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sleepconv.files import parse_json, write_atomically
+from sleepconv.files import atomic_file, parse_json, write_atomically
 
 FULL = """
 import resource, signal, sys
@@ -33,6 +33,21 @@ def test_a_full_disk_leaves_the_old_file_and_names_it(tmp_path: Path):
     done = subprocess.run([sys.executable, "-c", FULL, str(file)], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert str(file) in done.stderr.splitlines()[-1]
+    assert file.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_block_that_fails_leaves_the_old_file_and_no_draft(tmp_path: Path):
+    file = tmp_path / "figure.png"
+    write_atomically(file, "old")
+
+    def interrupted():
+        with atomic_file(file) as draft:
+            draft.write_bytes(b"half a picture")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert file.read_text() == "old"
     assert list(tmp_path.iterdir()) == [file]
 

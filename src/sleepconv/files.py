@@ -1,10 +1,10 @@
-"""Files that are written completely or not at all, and reads that tell a missing file from a failing disk."""
+"""Files written completely or not at all, reads that tell a missing file from a failing disk, and numbers in JSON."""
 
 import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from math import isinf
+from math import isfinite, isinf
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,34 @@ def write_atomically(target: Path, content: str | bytes) -> None:
     >>> file.read_text(encoding="utf-8"), [path.name for path in file.parent.iterdir()]
     ('γ', ['note.txt'])
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    draft = target.with_name(f".{target.name}.{os.getpid()}.draft")
+    with atomic_file(target) as draft:
+        draft.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def atomic_file(target: Path, draft: Path | None = None) -> Iterator[Path]:
+    """Yield the path of a draft that becomes ``target`` when the block succeeds and is removed when it fails.
+
+    The draft is flushed to the disk before it replaces ``target``, and an error of the disk names ``target``. It is
+    beside ``target`` unless another path on the same disk is given.
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "note.txt"
+    >>> with atomic_file(file) as draft:
+    ...     _ = draft.write_text("half")
+    ...     raise ValueError("the other half is missing")
+    Traceback (most recent call last):
+    ValueError: the other half is missing
+    >>> list(file.parent.iterdir())
+    []
+    """
+    draft = draft or target.with_name(f".{target.name}.{os.getpid()}.draft")
+    for path in (target, draft):
+        path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with open(draft, "wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())  # otherwise a power cut can leave an empty file
+        yield draft
+        with open(draft, "rb+") as written:  # Windows flushes only what is open for writing
+            os.fsync(written.fileno())  # otherwise a power cut can leave an empty file
         os.replace(draft, target)
     except OSError as error:
         error.filename = error.filename or os.fspath(target)  # the error of a full disk does not name the file
@@ -104,6 +125,15 @@ def parse_json(text: str | bytes) -> Any:
     ValueError: the number 1e999 is too large
     """
     return json.loads(text, parse_float=_float, parse_int=_int)
+
+
+def json_number(value: float) -> float | str:
+    """Return a number as JSON can hold it: those it lacks become "inf", "-inf" or "nan", which ``float`` reads.
+
+    >>> [json_number(value) for value in (0.25, float("inf"), float("-inf"), float("nan"))]
+    [0.25, 'inf', '-inf', 'nan']
+    """
+    return value if isfinite(value) else str(value)
 
 
 def _float(text: str) -> float:

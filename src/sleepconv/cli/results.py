@@ -54,7 +54,7 @@ def _figure(options: argparse.Namespace) -> int:
 
 def _snr_figure(options: argparse.Namespace) -> int:
     from sleepconv.experiments.figures import snr_figure
-    from sleepconv.experiments.runs.records import DEFAULT_RUNS
+    from sleepconv.experiments.results.records import DEFAULT_RUNS
 
     runs = _whole_runs(_existing(options.runs) or DEFAULT_RUNS)
     if not any(snr_figure.find_runs_of_figure(runs)):
@@ -66,7 +66,7 @@ def _snr_figure(options: argparse.Namespace) -> int:
 
 def _learning_figure(options: argparse.Namespace) -> int:
     from sleepconv.experiments.figures import learning_figure
-    from sleepconv.experiments.runs.records import DEFAULT_RUNS
+    from sleepconv.experiments.results.records import DEFAULT_RUNS
 
     chosen = {"dataset": options.dataset or "cifar10", "scale": options.scale}
     learning = learning_figure.read_learning(_existing(options.runs) or DEFAULT_RUNS, **chosen)
@@ -91,13 +91,13 @@ def add_list(verbs: Verbs) -> None:
 
 
 def _list(options: argparse.Namespace) -> int:
-    from sleepconv.experiments.runs import listing
-    from sleepconv.experiments.runs.records import DEFAULT_RUNS, read_records
+    from sleepconv.experiments.results import listing
+    from sleepconv.experiments.results.records import DEFAULT_RUNS, read_records
 
     records = read_records(_existing(options.runs) or DEFAULT_RUNS)
     speed = None
     if options.probe:
-        from sleepconv.experiments.training.cost import probe
+        from sleepconv.experiments.bench.cost import probe
 
         speed = probe()
     entries = listing.overview(records, options.dataset, speed)
@@ -121,8 +121,8 @@ def add_runs(verbs: Verbs) -> None:
 
 
 def _runs(options: argparse.Namespace) -> int:
-    from sleepconv.experiments.runs import overview
-    from sleepconv.experiments.runs.records import DEFAULT_RUNS
+    from sleepconv.experiments.results import overview
+    from sleepconv.experiments.results.records import DEFAULT_RUNS
 
     entries = overview.overview(_whole_runs(_existing(options.runs) or DEFAULT_RUNS))
     sheet = overview.as_sheet(entries, brief=options.brief)
@@ -188,8 +188,8 @@ def _table_name(text: str) -> int | str:
 
 
 def _table(options: argparse.Namespace) -> int:
-    from sleepconv.experiments.runs import tables
-    from sleepconv.experiments.runs.records import DEFAULT_RUNS
+    from sleepconv.experiments.results import tables
+    from sleepconv.experiments.results.records import DEFAULT_RUNS
     from sleepconv.files import write_atomically
 
     chosen = {"dataset": options.dataset, "scale": options.scale}
@@ -231,12 +231,14 @@ def add_report(verbs: Verbs) -> None:
 
 
 def _report(options: argparse.Namespace) -> int:
-    from sleepconv.experiments.report import write_report
     from sleepconv.experiments.runs import find_runs
 
     for path in options.runs:
         if not find_runs(path):
             raise FileNotFoundError(f"no run in {path}: a run is a folder with a recipe.json")
+
+    from sleepconv.experiments.report import write_report
+
     runs = _whole_runs(options.runs, _check_pictures)
     print(write_report(runs, options.out, data_dir=options.data_dir))
     lost = [folder.path for folder in runs if folder.weights_lost()]

@@ -35,8 +35,6 @@ def add_train(verbs: Verbs) -> None:
 def _train(options: argparse.Namespace) -> int:
     from sleepconv.experiments.paper import varied
     from sleepconv.experiments.runs import run_path
-    from sleepconv.experiments.training import train
-    from sleepconv.experiments.training.progress import tensorboard
 
     sent = options.recipe == "-"
     if sent:
@@ -46,6 +44,11 @@ def _train(options: argparse.Namespace) -> int:
     else:
         run = varied(options.recipe, options.set, name=options.name, scale=options.scale, seed=options.seed)
     folder = run_path(options.runs, run)
+
+    # PyTorch takes seconds to import: not before the recipe's name is known to be right.
+    from sleepconv.experiments.training import train
+    from sleepconv.experiments.training.progress import tensorboard
+
     summary = train(
         run,
         folder,

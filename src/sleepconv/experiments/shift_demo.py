@@ -27,13 +27,13 @@ from sleepconv.experiments.figures.visual_field import (
     measure_visual_field,
     read_visual_field,
 )
+from sleepconv.experiments.interrupts import terminated_like_interrupted
 from sleepconv.experiments.report import write_report
+from sleepconv.experiments.results.sheets import Sheet
 from sleepconv.experiments.runs import Run, RunFolder, run_path
 from sleepconv.experiments.runs.machine import available_cores
-from sleepconv.experiments.runs.sheets import Sheet
 from sleepconv.experiments.sweep import sweep
 from sleepconv.experiments.training import train
-from sleepconv.experiments.training.progress import terminated_like_interrupted
 from sleepconv.experiments.workers import Processes, receive_run
 
 NETWORKS: dict[str, dict[str, Any]] = {

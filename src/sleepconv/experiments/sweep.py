@@ -11,13 +11,13 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Literal
 
+from sleepconv.experiments.interrupts import terminated_like_interrupted
 from sleepconv.experiments.paper import RECIPES, SEARCHES, TABLES, datasets_of, recipe, table_rows
 from sleepconv.experiments.paper.numbers import RATES
+from sleepconv.experiments.results.listing import readable
+from sleepconv.experiments.results.searches import conclude
 from sleepconv.experiments.runs import Run, RunFolder, run_path
-from sleepconv.experiments.runs.listing import readable
 from sleepconv.experiments.runs.machine import available_cores
-from sleepconv.experiments.runs.searches import conclude
-from sleepconv.experiments.training.progress import terminated_like_interrupted
 from sleepconv.experiments.workers import Processes, RayTasks, SlurmJobs, WorkerDiedError, Workers
 from sleepconv.names import did_you_mean
 

@@ -6,7 +6,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from math import isfinite
 from typing import Any
 from weakref import WeakSet
 
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
+from sleepconv.files import json_number
 from sleepconv.sleep.distributed import agree_, gathered, reshard_
 from sleepconv.sleep.layers import check_something_to_share, layer_snrs, sleeping_layers, unwrapped
 from sleepconv.sleep.rules import Instant, Rule
@@ -41,10 +41,7 @@ class SleepRecord:
 
     def as_dict(self) -> dict[str, Any]:
         """Return step and SNRs as JSON can hold them: "inf" where weights agree, or "nan"; ``float`` reads these."""
-        layers = {
-            name: {when: snr if isfinite(snr) else str(snr) for when, snr in snrs.items()}
-            for name, snrs in self.layers.items()
-        }
+        layers = {name: {when: json_number(snr) for when, snr in snrs.items()} for name, snrs in self.layers.items()}
         return {"step": self.step, "layers": layers}
 
 

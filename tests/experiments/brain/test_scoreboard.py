@@ -8,7 +8,7 @@ import pytest
 
 from sleepconv.experiments.brain import scoreboard as table
 from sleepconv.experiments.brain.scoreboard import read_all_scores, write_scores
-from sleepconv.experiments.runs.sheets import Sheet
+from sleepconv.experiments.results.sheets import Sheet
 
 
 def entry(region: str, score: float | None, **more) -> dict:

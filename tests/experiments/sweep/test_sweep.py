@@ -10,8 +10,8 @@ import pytest
 
 from sleepconv.cli import main
 from sleepconv.experiments.paper import SEARCHES
+from sleepconv.experiments.results.searches import find_searches
 from sleepconv.experiments.runs import RunFolder, run_path
-from sleepconv.experiments.runs.searches import find_searches
 from sleepconv.experiments.sweep import RESTARTS, names_in, run_sweep, runs_of, sweep
 from sleepconv.experiments.training import train
 from sleepconv.experiments.workers import Processes, WorkerDiedError, Workers

@@ -1,7 +1,6 @@
 """Everything that ``sleepconv bench`` measures, and the page that shows it."""
 
 import json
-import platform
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,8 @@ from sleepconv.experiments.bench.measure import (
 )
 from sleepconv.experiments.bench.peers import jax_step, layer_of_shape, layer_steps, networks, training_step
 from sleepconv.experiments.bench.steps import training_cost
-from sleepconv.experiments.runs.sheets import Sheet, number
+from sleepconv.experiments.results.sheets import Sheet, number
+from sleepconv.experiments.runs.machine import machine
 from sleepconv.files import write_atomically
 from sleepconv.kernels import native
 from sleepconv.memory import keep_freed_memory
@@ -70,14 +70,9 @@ def run(*, json_path: str | None = None, markdown_path: str | None = None, quick
 
 
 def _machine() -> _Measured:
-    name = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        models = [line.split(":")[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
-        name = models[0] if models else name
     kernel = native.unavailable() or f"native, {native.instruction_set().name}"
     return {
-        "processor": name,
+        "processor": machine()["processor"],
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "kernel": kernel,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from sleepconv.experiments.figures.drawing import STYLE, load_pyplot, save
 from sleepconv.experiments.paper.numbers import BRAIN_SCORE
-from sleepconv.experiments.runs.sheets import MISSING, Sheet
+from sleepconv.experiments.results.sheets import MISSING, Sheet
 from sleepconv.files import parse_json, write_atomically
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import textwrap
 from dataclasses import asdict, dataclass, replace
@@ -14,7 +13,7 @@ import numpy as np
 from tqdm import tqdm
 
 from sleepconv.experiments.figures.drawing import COLOURS, STYLE, load_pyplot, save
-from sleepconv.files import parse_json, write_atomically
+from sleepconv.files import json_number, parse_json, write_atomically
 from sleepconv.simulation.convergence import Convergence, NoisyConvergence
 
 if TYPE_CHECKING:
@@ -157,9 +156,9 @@ def write_simulation(path: Path, record: _Simulation) -> None:
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
-    ...     write_simulation(Path(folder) / "mine.json", {"setup": {}, "curves": [{"steps": [0], "floor": math.inf}]})
+    ...     write_simulation(Path(folder) / "mine.json", {"setup": {}, "curves": [{"floor": float("inf")}]})
     ...     read_simulation(Path(folder) / "mine.json")["curves"]
-    [{'steps': [0], 'floor': 'inf'}]
+    [{'floor': 'inf'}]
     """
     write_atomically(path, json.dumps(_plain(record), allow_nan=False) + "\n")
 
@@ -189,7 +188,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if isinstance(value, float):
-        return float(f"{value:.7g}") if math.isfinite(value) else str(value)
+        return json_number(float(f"{value:.7g}"))
     return value
 
 

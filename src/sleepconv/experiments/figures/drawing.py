@@ -6,6 +6,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from sleepconv.files import atomic_file
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -35,11 +37,10 @@ def load_pyplot() -> ModuleType:
 
 def save(figure: Figure, stem: Path) -> list[Path]:
     """Write ``stem.png`` and ``stem.svg`` atomically; the same figure gives the same bytes."""
-    stem.parent.mkdir(parents=True, exist_ok=True)
     paths = []
     for kind, metadata in [("png", {"Software": None}), ("svg", {"Date": None})]:
         path = stem.with_name(f"{stem.name}.{kind}")
-        partial = stem.with_name(f"{path.name}.partial")
-        figure.savefig(partial, format=kind, dpi=200, metadata=metadata)
-        paths.append(partial.replace(path))
+        with atomic_file(path) as draft:
+            figure.savefig(draft, format=kind, dpi=200, metadata=metadata)
+        paths.append(path)
     return paths

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from sleepconv.experiments.figures.drawing import STYLE, load_pyplot, save
 from sleepconv.experiments.paper import datasets_of, label, table_rows
 from sleepconv.experiments.paper.rows import LEARNING_SPEED, TableName
+from sleepconv.experiments.results.records import read_records
+from sleepconv.experiments.results.tables import CAPTIONS, Paths, check_scale
 from sleepconv.experiments.runs import RunFolder
-from sleepconv.experiments.runs.records import read_records
-from sleepconv.experiments.runs.tables import CAPTIONS, Paths, check_scale
 from sleepconv.names import did_you_mean
 
 if TYPE_CHECKING:

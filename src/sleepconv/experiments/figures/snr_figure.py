@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from sleepconv.experiments.figures.drawing import STYLE, load_pyplot, save
 from sleepconv.experiments.paper import recipe
+from sleepconv.experiments.results.records import FREE
 from sleepconv.experiments.runs import Run, RunFolder
-from sleepconv.experiments.runs.records import FREE
 from sleepconv.experiments.runs.reports import AGREEMENT, negative_log
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from sleepconv.experiments.results.sheets import MISSING
 from sleepconv.experiments.runs import Run, RunFolder
-from sleepconv.experiments.runs.sheets import MISSING
 
 _PALETTE = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#8a6d00", "#5d3a9b", "#444444"]
 

@@ -17,8 +17,8 @@ from sleepconv.experiments.report.pictures import (
     sawteeth,
     visual_field_map,
 )
+from sleepconv.experiments.results.sheets import MISSING, Sheet
 from sleepconv.experiments.runs import Run, RunFolder
-from sleepconv.experiments.runs.sheets import MISSING, Sheet
 from sleepconv.files import write_atomically
 
 _StrPath = str | PathLike[str]

@@ -1,4 +1,4 @@
-"""Runs and their records: what was asked for, where it is kept, and the tables made from it.
+"""Runs and what they leave: what was asked for, where it is kept, what was reported, and on which machine.
 
 Nothing here needs PyTorch, which takes seconds to import.
 """

@@ -5,7 +5,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from math import isinf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -315,15 +314,6 @@ def run_path(runs: str | os.PathLike[str], run: Run) -> Path:
     'runs/mine/scale-0.1-seed-2'
     """
     return Path(runs) / run.name / f"scale-{run.scale:g}-seed-{run.seed}"
-
-
-def finite(snrs: dict[str, float]) -> dict[str, float | str]:
-    """Return SNRs as JSON can hold them: that of weights that agree is the string "inf".
-
-    >>> finite({"conv1": float("inf")})
-    {'conv1': 'inf'}
-    """
-    return {name: "inf" if isinf(snr) else snr for name, snr in snrs.items()}
 
 
 def _parsed(text: bytes, where: str) -> dict[str, Any]:

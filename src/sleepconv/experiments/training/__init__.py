@@ -1,11 +1,11 @@
 """Training: from a run to its network, the loop, checkpoints, several processes."""
 
+from sleepconv.experiments.interrupts import TrainingInterrupted
 from sleepconv.experiments.training.checkpoints import CorruptCheckpointError, compact_state, load_compact_state
 from sleepconv.experiments.training.evaluation import Tally, evaluate, reestimated_statistics
 from sleepconv.experiments.training.learner import DivergedError
 from sleepconv.experiments.training.loop import train
 from sleepconv.experiments.training.network import NETWORKS, build_network
-from sleepconv.experiments.training.progress import TrainingInterrupted
 
 __all__ = [
     "NETWORKS",

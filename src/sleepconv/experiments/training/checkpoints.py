@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from sleepconv.files import atomic_file
 from sleepconv.sleep.distributed import full_tensor, sharded_like
 from sleepconv.sleep.layers import SleepingLayer
 
@@ -51,15 +52,11 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str,
     sums = {name: _checksum(value) for name, value in plain.items()}
     header = {"facts": dict(facts), "checksums": sums, "seal": _seal(plain, facts)}
     drafts = path.parent / _DRAFTS
-    shutil.rmtree(drafts, ignore_errors=True)
-    drafts.mkdir(parents=True)
-    draft = drafts / path.name
+    shutil.rmtree(drafts, ignore_errors=True)  # of a writer that was killed, with what safetensors left there
     try:
-        save_file(plain, draft, metadata={_HEADER: json.dumps(header)})
-        with open(draft, "rb") as written:
-            os.fsync(written.fileno())
-        draft.chmod(0o666 & ~_umask())  # safetensors lets nobody else read what it writes
-        os.replace(draft, path)
+        with atomic_file(path, drafts / path.name) as draft:
+            save_file(plain, draft, metadata={_HEADER: json.dumps(header)})
+            draft.chmod(0o666 & ~_umask())  # safetensors lets nobody else read what it writes
     except SafetensorError as error:
         raise OSError(f"{path} could not be written: {error}") from error
     finally:

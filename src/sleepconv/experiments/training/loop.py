@@ -14,15 +14,16 @@ from torch import Tensor
 
 from sleepconv.experiments.data import Batches, Task, load_task
 from sleepconv.experiments.data.decoding import OnCorrupt
-from sleepconv.experiments.runs.folder import ENVIRONMENT, SUMMARY, WEIGHTS, WEIGHTS_BYTES, RunFolder, finite
+from sleepconv.experiments.interrupts import Interrupts, TrainingInterrupted
+from sleepconv.experiments.runs.folder import ENVIRONMENT, SUMMARY, WEIGHTS, WEIGHTS_BYTES, RunFolder
 from sleepconv.experiments.runs.run import Run, checked_fields
 from sleepconv.experiments.training.checkpoints import compact_state, read_tensors, write_tensors
 from sleepconv.experiments.training.evaluation import Tally, evaluate, reestimated_statistics
 from sleepconv.experiments.training.learner import DivergedError, Learner
 from sleepconv.experiments.training.network import build_rule
 from sleepconv.experiments.training.parallel import Place, Sharding, describe, in_precision, joined
-from sleepconv.experiments.training.progress import Interrupts, Listener, Progress, TrainingInterrupted
-from sleepconv.files import size_if_there
+from sleepconv.experiments.training.progress import Listener, Progress
+from sleepconv.files import json_number, size_if_there
 from sleepconv.memory import keep_freed_memory
 from sleepconv.sleep.layers import unwrapped
 
@@ -145,7 +146,8 @@ class _Training:
         for step, (inputs, labels) in enumerate(self.batches.epoch(epoch, start=start), start):
             loss, reports = self.learner.learn(inputs, labels, self.batches.images_at(step))
             for report in reports:
-                self._report({**report, "layers": finite(report["layers"])})
+                layers = {name: json_number(snr) for name, snr in report["layers"].items()}
+                self._report({**report, "layers": layers})
             self.progress.step(loss)
             if step + 1 == len(self.batches):
                 self._close_epoch(epoch + 1)

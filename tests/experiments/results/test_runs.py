@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from sleepconv.cli import main
+from sleepconv.experiments.results.overview import as_sheet, overview
 from sleepconv.experiments.runs import RunFolder, find_runs
-from sleepconv.experiments.runs.overview import as_sheet, overview
 
 REPORTS = [
     {"kind": "snr", "step": 2, "when": "awake", "layers": {"a": 1.0, "b": 1.0}},

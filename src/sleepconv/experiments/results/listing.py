@@ -5,10 +5,10 @@ from typing import Any
 
 from sleepconv.experiments.paper import RECIPES, about, recipe, table_rows
 from sleepconv.experiments.paper.numbers import ACCURACY, Accuracy
+from sleepconv.experiments.results.records import Record, Records
+from sleepconv.experiments.results.sheets import MISSING, Sheet, number
 from sleepconv.experiments.runs import Run
 from sleepconv.experiments.runs.machine import machine
-from sleepconv.experiments.runs.records import Record, Records
-from sleepconv.experiments.runs.sheets import MISSING, Sheet, number
 from sleepconv.names import did_you_mean
 
 # Multiply-adds of one image's forward pass, training images and test images.

@@ -7,8 +7,8 @@ from torch import nn
 
 from sleepconv.cli import main
 from sleepconv.experiments.paper import RECIPES, recipe
-from sleepconv.experiments.runs.listing import WORK, as_text, overview, seconds_per_epoch
-from sleepconv.experiments.runs.records import Records, read_records
+from sleepconv.experiments.results.listing import WORK, as_text, overview, seconds_per_epoch
+from sleepconv.experiments.results.records import Records, read_records
 from sleepconv.experiments.training.parallel import Place, describe
 from sleepconv.models import resnet8, resnet18, resnet20
 

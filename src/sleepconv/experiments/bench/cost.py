@@ -5,7 +5,7 @@ import time
 import torch
 import torch.nn.functional as F
 
-from sleepconv.experiments.runs.listing import FORWARD_AND_BACKWARD, WORK
+from sleepconv.experiments.results.listing import FORWARD_AND_BACKWARD, WORK
 from sleepconv.memory import keep_freed_memory
 from sleepconv.models import resnet20
 

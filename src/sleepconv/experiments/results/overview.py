@@ -2,16 +2,16 @@
 
 import os
 from collections.abc import Iterable, Sequence
-from math import isinf
 from statistics import median
 from typing import Any
 
 from sleepconv.experiments.paper import RECIPES
+from sleepconv.experiments.results.listing import readable
+from sleepconv.experiments.results.records import changes
+from sleepconv.experiments.results.sheets import Sheet, number
 from sleepconv.experiments.runs import Run, RunFolder
-from sleepconv.experiments.runs.listing import readable
-from sleepconv.experiments.runs.records import changes
 from sleepconv.experiments.runs.reports import AGREEMENT, log_noise
-from sleepconv.experiments.runs.sheets import Sheet, number
+from sleepconv.files import json_number
 
 _NOTES = (
     "top-1: in percent, after the last epoch so far, on the test set, or on the validation split where it says so; "
@@ -79,7 +79,7 @@ def _last_snr(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
     found = {}
     for when in ("awake", "asleep"):
         middle = log_noise(last[when]) if last.get(when) else None
-        found[f"negative_log_snr_{when}"] = str(middle) if middle is not None and isinf(middle) else middle
+        found[f"negative_log_snr_{when}"] = None if middle is None else json_number(middle)
     return found
 
 
@@ -116,4 +116,4 @@ def _how_evaluated(entry: dict[str, Any]) -> str:
 
 
 def _snr(value: float | str | None) -> str:
-    return {"-inf": AGREEMENT, "inf": "∞"}[value] if isinstance(value, str) else number(value)
+    return {"-inf": AGREEMENT, "inf": "∞"}.get(value, value) if isinstance(value, str) else number(value)

@@ -9,8 +9,8 @@ import pytest
 
 from sleepconv.cli import main
 from sleepconv.experiments.paper import SEARCHES, TABLES, recipe
-from sleepconv.experiments.runs.searches import Search, Trial
-from sleepconv.experiments.runs.tables import blocks, rendered
+from sleepconv.experiments.results.searches import Search, Trial
+from sleepconv.experiments.results.tables import blocks, rendered
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from typing import Any
 from sleepconv.experiments.paper import datasets_of, label, table_rows
 from sleepconv.experiments.paper.numbers import ACCURACY, RATES, SEEDS, SPREAD
 from sleepconv.experiments.paper.rows import OWN_TABLES, PADDING, TableName
-from sleepconv.experiments.runs.records import Record, Records, read_records
-from sleepconv.experiments.runs.searches import Search, find_searches
-from sleepconv.experiments.runs.sheets import Sheet, number
+from sleepconv.experiments.results.records import Record, Records, read_records
+from sleepconv.experiments.results.searches import Search, find_searches
+from sleepconv.experiments.results.sheets import Sheet, number
 
 _FORMATS = ("text", "markdown", "latex", "csv")
 Paths = Sequence[str | os.PathLike[str]]
