@@ -166,12 +166,22 @@ def sweep(runs: Sequence[Run], workers: Workers, say: Say) -> dict[str, str]:
                 failed[run.title] = reason
                 say(f"failed {run.title}: {reason}")
     except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        workers.stop()
+        _stop(workers, pool)
         raise
-    finally:
-        pool.shutdown()
+    pool.shutdown()
     return failed
+
+
+def _stop(workers: Workers, pool: ThreadPoolExecutor) -> None:
+    """Stop the workers and wait for their end, also if another signal comes meanwhile."""
+    while True:
+        try:
+            pool.shutdown(wait=False, cancel_futures=True)
+            workers.stop()
+            pool.shutdown()
+            return
+        except KeyboardInterrupt:
+            continue
 
 
 def _train_to_the_end(run: Run, workers: Workers, say: Say) -> str | None:
