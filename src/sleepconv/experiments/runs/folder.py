@@ -151,8 +151,8 @@ class RunFolder:
 
     def load_model(self) -> "nn.Module":
         """Load the trained network, in evaluation mode."""
-        from sleepconv.experiments.training.checkpoints import load_compact_state
         from sleepconv.experiments.training.network import build_network
+        from sleepconv.sleep.compact import load_compact_state
 
         if not (self.path / WEIGHTS).is_file():
             raise FileNotFoundError(f"{self.path} has no {WEIGHTS}: it is not finished, or a record without weights")

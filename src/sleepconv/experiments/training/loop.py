@@ -17,7 +17,7 @@ from sleepconv.experiments.data.decoding import OnCorrupt
 from sleepconv.experiments.interrupts import Interrupts, TrainingInterrupted
 from sleepconv.experiments.runs.folder import ENVIRONMENT, SUMMARY, WEIGHTS, WEIGHTS_BYTES, RunFolder
 from sleepconv.experiments.runs.run import Run, checked_fields
-from sleepconv.experiments.training.checkpoints import compact_state, read_tensors, write_tensors
+from sleepconv.experiments.training.checkpoints import read_tensors, write_tensors
 from sleepconv.experiments.training.evaluation import Tally, evaluate, reestimated_statistics
 from sleepconv.experiments.training.learner import DivergedError, Learner
 from sleepconv.experiments.training.network import build_rule
@@ -25,7 +25,7 @@ from sleepconv.experiments.training.parallel import Place, Sharding, describe, i
 from sleepconv.experiments.training.progress import Listener, Progress
 from sleepconv.files import json_number, size_if_there
 from sleepconv.memory import keep_freed_memory
-from sleepconv.sleep.layers import unwrapped
+from sleepconv.sleep.compact import compact_state
 
 _MINUTES_BETWEEN_CHECKPOINTS = 10.0
 _BATCHES_FOR_STATISTICS = 10
@@ -250,7 +250,7 @@ class _Training:
 
     def _conclude(self) -> dict[str, Any]:
         """Write weights and summary; the checkpoints have served."""
-        tensors = compact_state(unwrapped(self.learner.model))
+        tensors = compact_state(self.learner.model)
         summary = self._summary()
         if self.place.first:
             facts = {"input_size": self.task.input_size, "classes": len(self.task.classes)}
