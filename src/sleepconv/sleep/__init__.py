@@ -3,7 +3,8 @@
 ``Sleep.sleep`` (in ``sleep``) is what happens at a sleep. It finds the layers (``layers``), gathers them if processes
 hold parts of them (``distributed``) and lets a rule change their weights: ``Instant`` or ``Circuit`` (``rules``) or
 ``Hebbian`` (``hebbian``; its step is Eq. 4, ``sleepconv.functional.hebbian_step_``). ``Hebbian`` and ``Circuit`` show
-patterns (``patterns``) to pools of neurons (``pools``). ``compact`` saves what has slept; ``lightning`` has a callback for PyTorch Lightning.
+patterns (``patterns``) to pools of neurons (``pools``), and can be watched (``watching``). ``compact`` saves what has
+slept; ``lightning`` has a callback for PyTorch Lightning.
 """
 
 from sleepconv.sleep.compact import compact_state, load_compact_state

@@ -21,6 +21,7 @@ from sleepconv.sleep.distributed import check_placements, share_
 from sleepconv.sleep.layers import Border, check_border, check_something_to_share, sharing_grids, sleeping_layers
 from sleepconv.sleep.patterns import random_cell
 from sleepconv.sleep.pools import LayerPools, Pool
+from sleepconv.sleep.watching import notice, watched
 
 Rate = float | Callable[[int], float]
 
@@ -234,12 +235,15 @@ class Circuit(OnAnything):
         state, constants = CircuitState.at_rest(pool.weight.double()), self._constants
         scale = min(1.0, self.input_power / layer.inputs) ** 0.5
         decay = state.initial.new_full((layer.groups,), self.decay)
+        notice(pool, state.initial)
         for first in range(0, self.presentations, _AT_ONCE):
             number = min(_AT_ONCE, self.presentations - first)
             windows = scale * layer.windows(pool, random_cell(layer, number, generator, state.initial))
             patterns = windows.transpose(0, 1)
-            for _ in present_each_(state, patterns, rate=self.rate, decay=decay, constants=constants, first=first):
-                pass
+            shown = present_each_(state, patterns, rate=self.rate, decay=decay, constants=constants, first=first)
+            for pattern, _ in zip(windows.unbind(1), shown, strict=True):
+                if watched():
+                    notice(pool, state.weight, pattern[:, None])
             size = float(state.weight.norm())
             if not isfinite(size) or size > 4 * float(state.initial.norm()) + 1e-30:
                 power = float(windows.square().sum(dim=-1).max())

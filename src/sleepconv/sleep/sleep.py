@@ -66,9 +66,9 @@ class Sleep:
 
     Args:
         model: any model with locally connected layers.
-        every: optimizer steps from sleep to sleep, one or more; or a function that is called with the number of steps so
-            far (with ``restart_each_epoch``, in this epoch) and returns whether to sleep after this step; or "never", to
-            sleep only when ``sleep()`` is called.
+        every: optimizer steps from sleep to sleep, one or more; a function that is called with the number of steps so
+            far (with ``restart_each_epoch``, in this epoch) and returns whether to sleep now; or "never", to sleep only
+            when ``sleep()`` is called.
         rule: how the layers share: ``Instant()``, or another ``Rule``.
         include: names of modules; only these, and layers inside them, sleep.
         exclude: names of modules that do not sleep, nor do layers inside them; frozen layers sleep unless excluded.
