@@ -130,7 +130,7 @@ def predicted_negative_log_snrs(rule: Hebbian | Circuit, model: nn.Module) -> di
 
     Eq. 5 of Pogodin et al. (2021), or its biased form for finite inhibition, with the measured covariance C. That is
     where small learning rates lead. A sleep that is too short ends above it; one that shows a single input grid at a
-    time at the highest stable rate, the default of ``Hebbian``, moves each weight all the way to its mean and ends below.
+    time at the highest stable rate, as ``Hebbian`` does by default, moves each weight to its mean and ends below.
 
     Args:
         rule: its decay γ, inhibition α and patterns count.
