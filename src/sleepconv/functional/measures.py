@@ -1,4 +1,4 @@
-"""Measures of how far a set of filters is from weight sharing."""
+"""A measure of how far a set of filters is from weight sharing."""
 
 from typing import Any
 
@@ -36,50 +36,20 @@ def weight_snr(
     >>> weight_snr(LocallyConnected2d(1, 4, 3, input_size=9)) < 1
     tensor(True)
     """
-    ratios = [
-        torch.where(variance == 0, torch.inf, mean.square() / variance).mean()
-        for mean, variance in _moments(weight, grids)
-    ]
-    return torch.stack(ratios).mean()
-
-
-@torch.no_grad()
-def pooled_weight_snr(
-    weight: Float[Tensor, "*neurons_and_filter"] | nn.Module, grids: Int64[Tensor, "*neurons"] | None = None
-) -> Float[Tensor, ""]:
-    r"""Return the signal-to-noise ratio of all weights together: the sum of mean² over the sum of variances.
-
-    .. math:: \frac{\sum_j (\frac1N \sum_i (w_i)_j)^2}
-        {\sum_j \frac1N \sum_i ((w_i)_j - \frac1N \sum_{i'} (w_{i'})_j)^2}
-
-    Eq. 6 averages the ratio over weights, so that one weight on which all neurons agree makes it infinite. Here both
-    sums run over the weights of all grids, and such a weight hardly counts. The arguments are those of ``weight_snr``.
-
-    >>> weight = torch.tensor([[1.0, 0.5], [3.0, 0.5]])
-    >>> weight_snr(weight), pooled_weight_snr(weight)
-    (tensor(inf), tensor(4.2500))
-    """
-    moments = _moments(weight, grids)
-    means = torch.stack([mean.square().sum() for mean, _ in moments]).sum()
-    variances = torch.stack([variance.sum() for _, variance in moments]).sum()
-    return torch.where(variances == 0, torch.inf, means / variances)
-
-
-def _moments(weight: Any, grids: Tensor | None) -> list[tuple[Tensor, Tensor]]:
-    """Return mean and variance of each weight over the neurons of each grid that has several."""
     if isinstance(weight, nn.Module):
         weight, grids = _of_layer(weight, grids)
     if grids is None:
-        return [_moments_of_one_set(weight)]
+        return _snr_of_one_set(weight)
     grids = grids.cpu()
     neurons = neurons_per_grid(weight, grids)
     if int(neurons.max()) < 2:
         raise ValueError(f"each of the {grids.numel()} grids has one neuron: there is no variance within grids")
-    return [
-        _moments_of_grid([weight[index] for index in indices], grids.dim())
+    ratios = [
+        _snr_of_grid([weight[index] for index in indices], grids.dim())
         for grid, indices in grid_indices(grids)
         if neurons[grid] > 1
     ]
+    return torch.stack(ratios).mean()
 
 
 def _of_layer(layer: Any, grids: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -91,7 +61,7 @@ def _of_layer(layer: Any, grids: Tensor | None) -> tuple[Tensor, Tensor]:
     return layer.weight, layer.grids if grids is None else grids
 
 
-def _moments_of_one_set(weight: Tensor) -> tuple[Tensor, Tensor]:
+def _snr_of_one_set(weight: Tensor) -> Tensor:
     if not isinstance(weight, Tensor) or not weight.is_floating_point():
         got = weight.dtype if isinstance(weight, Tensor) else type(weight).__name__
         raise TypeError(f"expected a floating point tensor or a layer, got {got}")
@@ -104,10 +74,10 @@ def _moments_of_one_set(weight: Tensor) -> tuple[Tensor, Tensor]:
     if weight.dim() < 1 or len(weight) < 2:
         raise ValueError(f"a variance needs at least two neurons (axis 0), got shape {tuple(weight.shape)}")
     offsets = weight - weight[0]
-    return _mean_and_variance(weight[0], offsets.sum(dim=0), offsets.square().sum(dim=0), len(weight))
+    return _ratio(weight[0], offsets.sum(dim=0), offsets.square().sum(dim=0), len(weight))
 
 
-def _moments_of_grid(blocks: list[Tensor], positions: int) -> tuple[Tensor, Tensor]:
+def _snr_of_grid(blocks: list[Tensor], positions: int) -> Tensor:
     """Sum moments row by row, without copying the weights."""
     first = blocks[0][(0,) * positions].to(torch.promote_types(blocks[0].dtype, torch.float32))
     total, squares, neurons = torch.zeros_like(first), torch.zeros_like(first), 0
@@ -116,10 +86,11 @@ def _moments_of_grid(blocks: list[Tensor], positions: int) -> tuple[Tensor, Tens
         total += offsets.sum(dim=0)
         squares += offsets.square_().sum(dim=0)
         neurons += len(offsets)
-    return _mean_and_variance(first, total, squares, neurons)
+    return _ratio(first, total, squares, neurons)
 
 
-def _mean_and_variance(first: Tensor, total: Tensor, squares: Tensor, neurons: int) -> tuple[Tensor, Tensor]:
-    """Return both from sums of differences to the first neuron, which are exactly 0 for equal weights."""
+def _ratio(first: Tensor, total: Tensor, squares: Tensor, neurons: int) -> Tensor:
+    """Return mean² / variance from sums of differences to the first neuron, which are exactly 0 for equal weights."""
     offset = total / neurons
-    return first + offset, (squares / neurons - offset.square()).clamp(min=0)
+    variance = (squares / neurons - offset.square()).clamp(min=0)
+    return torch.where(variance == 0, torch.inf, (first + offset).square() / variance).mean()
