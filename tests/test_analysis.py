@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 from sleepconv import Sleep, analysis, to_locally_connected
-from sleepconv.functional import pooled_weight_snr, weight_snr
 from sleepconv.nn import LocallyConnected1d, LocallyConnected2d
 from sleepconv.sleep import Circuit, Hebbian, Instant
 
@@ -64,17 +63,6 @@ def test_one_weight_on_which_all_neurons_agree_decides_eq_6_but_not_the_pooled_m
         one.weight[..., 0, 0, 0, 0] = 1e-9
     assert analysis.negative_log_snrs(one)[""] == -math.inf
     assert analysis.negative_log_snrs(one, pooled=True)[""] == pytest.approx(untouched, abs=0.2)
-
-
-def test_the_pooled_snr_is_the_ratio_of_the_sums_over_all_grids():
-    weight = torch.randn(6, 3, 2)
-    grids = torch.tensor([0, 1, 0, 1, 0, 1])
-    halves = [weight[grids == grid] for grid in (0, 1)]
-    means = sum(half.mean(0).square().sum() for half in halves)
-    variances = sum(half.var(0, correction=0).sum() for half in halves)
-    torch.testing.assert_close(pooled_weight_snr(weight, grids), means / variances)
-    assert pooled_weight_snr(Instant()(weight.clone(), grids), grids) == torch.inf
-    assert weight_snr(weight, grids) != pooled_weight_snr(weight, grids)
 
 
 def test_one_grid_patterns_have_the_covariance_one_and_random_ones_tend_to_it():
