@@ -79,7 +79,7 @@ def train(
         place = in_precision(place, run.precision)
         with records.locked() if place.first else nullcontext():
             if place.first:
-                records.claim(run)
+                records.check_claim(run)
             if (summary := records.summary()) is not None:
                 records.check()
                 records.check_weights()
@@ -95,6 +95,8 @@ def train(
                     on_corrupt=on_corrupt,
                 )
             training = _Training(run, task, records, place, sharding, quiet, listeners)
+            if place.first:
+                records.claim(run)
             return training.finish(max_steps)
 
 
@@ -127,6 +129,8 @@ class _Training:
     def finish(self, max_steps: int | None) -> dict[str, Any] | None:
         """Train from wherever it is to the end, or to ``max_steps``."""
         self._restore()
+        if self.run.never_sleeps(self.steps):
+            self.progress.say(f"will never sleep: it ends after {self.steps} steps, before its first sleep")
         last = self.steps if max_steps is None else min(max_steps, self.steps)
         self.progress.start(self.learner.step)
         try:
