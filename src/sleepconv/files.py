@@ -97,7 +97,7 @@ def output_file(path: str | os.PathLike[str]) -> Path:
     """
     path = Path(path)
     if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder; name a file, for example {path / 'new'}{path.suffix}")
+        raise IsADirectoryError(f"{path} is a folder; name a file, or a path below the folder")
     output_folder(path.parent)
     return path
 

@@ -1,8 +1,6 @@
 """Networks, datasets, rules, recipes and tables from outside of the package."""
 
 import json
-import os
-import subprocess
 import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -24,7 +22,8 @@ PLUGIN = """
 import torch
 from torch import nn
 
-from sleepconv.experiments import Run, register_dataset, register_network, register_recipe, register_rule, register_table
+from sleepconv.experiments import Run, register_dataset, register_network, register_rule
+from sleepconv.experiments import register_recipe, register_table
 from sleepconv.experiments.data import Images
 from sleepconv.sleep import Instant
 
@@ -78,25 +77,23 @@ def small(**changes) -> Run:
     return plain.changed(**changes)
 
 
-def test_what_a_plugin_registers_is_trained_swept_listed_and_put_into_a_table(tmp_path):
+def test_what_a_plugin_registers_is_trained_swept_listed_and_put_into_a_table(tmp_path, monkeypatch, capsys):
     (tmp_path / "my_stripes.py").write_text(PLUGIN)
-    environment = {**os.environ, "SLEEPCONV_PLUGINS": "my_stripes.py"}
-
-    def sleepconv(*words: str) -> subprocess.CompletedProcess:
-        command = [sys.executable, "-m", "sleepconv", *words]
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-
-    swept = sleepconv("sweep", "stripes", "--seeds", "1")
-    assert swept.returncode == 0, swept.stdout + swept.stderr
-    assert "2 runs: 2 done" in swept.stdout
-    table = sleepconv("table", "stripes", "--json")
-    (block,) = json.loads(table.stdout)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SLEEPCONV_PLUGINS", "my_stripes.py")
+    assert main(["sweep", "stripes", "--jobs", "2"]) == 0
+    assert "2 runs: 2 done" in capsys.readouterr().out
+    assert main(["table", "stripes", "--json"]) == 0
+    (block,) = json.loads(capsys.readouterr().out)
     assert [(row["row"], row["seeds"]) for row in block["rows"]] == [("LC", [0]), ("LC that sleeps", [0])]
     assert block["rows"][1]["top1_difference"] == block["rows"][1]["top1"] - block["rows"][0]["top1"]
-    shown = sleepconv("table", "stripes").stdout.splitlines()
+    main(["table", "stripes"])
+    shown = capsys.readouterr().out.splitlines()
     assert shown[0] == "Stripes, stripes, two layers: scale 1"
     assert "paper" not in " ".join(shown)
-    assert "stripes_sleep" in sleepconv("list", "--dataset", "stripes").stdout
+    main(["list", "--dataset", "stripes"])
+    assert "stripes_sleep" in capsys.readouterr().out
+    del sys.modules["my_stripes"]
 
 
 def test_an_unknown_network_or_rule_is_refused_when_the_run_is_made():

@@ -8,6 +8,7 @@ is still missing.
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from math import inf
 from pathlib import Path
 from typing import Literal
 
@@ -226,7 +227,7 @@ def _train_to_the_end(run: Run, workers: Workers, say: Say) -> str | None:
 
 def _result(run: Run, workers: Workers) -> str:
     summary = RunFolder(run_path(workers.into, run)).summary() or {}
-    awake = ", without any sleep: it was too short" if run.never_sleeps(summary.get("steps", run.sleep_every)) else ""
+    awake = ", without any sleep: it was too short" if run.never_sleeps(summary.get("steps", inf)) else ""
     return f"top-1 {summary['top1']:.1f} % on the {summary['set']} set in {readable(summary['seconds'])}{awake}"
 
 

@@ -52,7 +52,8 @@ def fashion_mnist(data_dir: StrPath | None = None, *, train: bool = True, comple
     if pixels.shape != (expected, 28, 28) or len(labels) != expected:
         raise ValueError(
             f"{folder} has {len(labels)} {part} labels and images of shape {pixels.shape}, expected "
-            f"{expected} and ({expected}, 28, 28); run `sleepconv data check fashion-mnist`{f', or {INCOMPLETE}' if complete else ''}"
+            f"{expected} and ({expected}, 28, 28); run `sleepconv data check fashion-mnist`"
+            + (f", or {INCOMPLETE}" if complete else "")
         )
     check_labels(labels, len(_CLASSES), path)
     return Images(torch.from_numpy(pixels)[:, None], labels, _CLASSES)

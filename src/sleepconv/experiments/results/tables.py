@@ -231,7 +231,7 @@ def _rate_scales(table: TableName, dataset: str, searches: Sequence[Search]) -> 
 
 
 def rate_rows(table: TableName, dataset: str, scale: float | None, searches: Sequence[Search]) -> list[dict[str, Any]]:
-    """Return our rates and the paper's, row by row; of two searches of one grid the first counts."""
+    """Return our rates and the paper's, row by row; of two searches of one recipe the first counts."""
     found: dict[str, Search] = {}
     for search in searches:
         if search.scale == scale:
@@ -256,7 +256,7 @@ def rate_rows(table: TableName, dataset: str, scale: float | None, searches: Seq
 
 def _rate_sheet(table: TableName, dataset: str, scale: float | None, rows: list[dict[str, Any]]) -> Sheet:
     """Show learning rate and weight decay, with the paper's beside them."""
-    at = "no grid searches, only the paper's numbers" if scale is None else f"scale {scale:g}"
+    at = "no searches, only the paper's numbers" if scale is None else f"scale {scale:g}"
     keys = ("learning_rate", "learning_rate_paper", "weight_decay", "weight_decay_paper")
     cells = [
         [
@@ -268,7 +268,7 @@ def _rate_sheet(table: TableName, dataset: str, scale: float | None, rows: list[
         for row in rows
     ]
     columns = ["", "seeds", "learning rate", "paper", "weight decay", "paper", "validation top-1"]
-    notes = ["Ours: the best of our grid search. The recipes use the paper's."] if scale else []
+    notes = ["Ours: the best of our search. The recipes use the paper's."] if scale else []
     return Sheet(f"Table {table}, {dataset}, hyperparameters for padding {PADDING[table]}: {at}", columns, cells, notes)
 
 

@@ -180,7 +180,7 @@ _LOADED: set[str] = set()
 
 def _decorator(registry: Registry, name: str) -> Callable[[_Registered], _Registered]:
     def register(thing: _Registered) -> _Registered:
-        if not callable(thing):
+        if not callable(thing) or (hasattr(thing, "sleep_") and not isinstance(thing, type)):
             raise TypeError(f"expected a function or a class to register as {name!r}, got {thing!r}")
         registry.add(name, thing)
         return thing

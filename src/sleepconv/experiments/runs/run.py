@@ -177,7 +177,7 @@ class Run:
         drops = sum(epoch >= int(self.scaled_epochs * part) > 0 for part in (0.5, 0.75))
         return self.learning_rate / _DROP**drops
 
-    def never_sleeps(self, steps: int) -> bool:
+    def never_sleeps(self, steps: float) -> bool:
         """Return whether a network that should sleep would be trained for fewer steps than to its first sleep.
 
         >>> run = Run(name="a", dataset="digits", connectivity="local", learning_rate=1e-3, sleep_every=100)
