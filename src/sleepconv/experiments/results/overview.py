@@ -24,7 +24,7 @@ _NOTES = (
 )
 
 
-def overview(folders: Iterable[RunFolder]) -> list[dict[str, Any]]:
+def run_rows(folders: Iterable[RunFolder]) -> list[dict[str, Any]]:
     """Return what `sleepconv runs` shows, for a script; runs of the same name are adjacent, by scale and seed."""
     entries = [_entry(folder) for folder in folders]
     return sorted(entries, key=lambda entry: (entry["scale"], entry["validation"], _place(entry), entry["seed"]))
