@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 CELL = re.compile(r"<td.*?</td>", re.S)
-NAME = re.compile(r"(?<=[>_])([a-z0-9]+)_(?=[a-z0-9_]+</td>)")  # the whole of a cell, like cifar10_sleep_every_10
+NAME = re.compile(r"(?<=[>_])([\w.-]+?)_(?=[\w.-]+</td>)")  # the whole of a cell, like cifar10_sleep_every_10
 CODE = re.compile(r"(<code>)([^<]*)(</code>)")
 
 
