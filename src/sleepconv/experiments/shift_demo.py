@@ -38,7 +38,7 @@ from sleepconv.experiments.training import train
 from sleepconv.experiments.workers import Processes, receive_run
 from sleepconv.files import output_folder
 
-NETWORKS = table_rows("demo", "digits-left")
+DEMO_NETWORKS = table_rows("demo", "digits-left")
 """The recipe of each network."""
 _PARTS = {"0–4, seen in training": range(5), "6–10, never seen": range(6, 11), "12–16, never seen": range(12, 17)}
 _INTRODUCTION = """<p>Three networks of three 3×3 layers (strides 1, 2, 2) saw handwritten digits only in the left part
@@ -94,7 +94,7 @@ def run_demo(
     load_pyplot()
     runs = {
         (network, seed): demo_run(network, seed=seed, scale=scale)
-        for network in reversed(NETWORKS)
+        for network in reversed(DEMO_NETWORKS)
         for seed in range(seeds)
     }
     out = output_folder(out)
@@ -105,11 +105,11 @@ def run_demo(
     ):
         _train_all(list(runs.values()), Path(draft), say)
         folders = {key: _settle(run_path(draft, run), run_path(out / "runs", run)) for key, run in runs.items()}
-    fields = {network: mean_of([_field(folders[network, seed]) for seed in range(seeds)]) for network in NETWORKS}
+    fields = {network: mean_of([_field(folders[network, seed]) for seed in range(seeds)]) for network in DEMO_NETWORKS}
     pictures = _draw_maps(fields, out)
     table = Sheet("", ["", *_PARTS], _part_rows(fields)).html()
     report = write_report(
-        [folders[network, seed] for network in NETWORKS for seed in range(seeds)],
+        [folders[network, seed] for network in DEMO_NETWORKS for seed in range(seeds)],
         out / "report.html",
         title="Digits where no digit was ever seen",
         introduction=_INTRODUCTION.format(runs=_runs(seeds)) + table,
@@ -123,7 +123,7 @@ def demo_run(network: str, *, seed: int = 0, scale: float = 1.0) -> Run:
     >>> demo_run("local with sleep").sleep_every
     1
     """
-    return recipe(NETWORKS[network], seed=seed, scale=scale)
+    return recipe(DEMO_NETWORKS[network], seed=seed, scale=scale)
 
 
 def _part_rows(fields: dict[str, VisualField]) -> list[list[str]]:
