@@ -46,7 +46,7 @@ def _completion(parser: argparse.ArgumentParser) -> int:
 def script(parser: argparse.ArgumentParser) -> str:
     """Return the script: what may follow each verb is written into it, so that no Python runs while you type."""
     from sleepconv.experiments.paper import RECIPES, SEARCHES, TABLES
-    from sleepconv.experiments.runs.plugins import DATASETS
+    from sleepconv.experiments.runs.registry import DATASETS
 
     tables = [table if isinstance(table, str) else f"table{table}" for table in TABLES]
     names = {
