@@ -17,7 +17,7 @@ def mean_course(curve):
 
 @pytest.mark.parametrize("kernel_size", [3, 6, 9])
 def test_the_ideal_rule_ends_where_it_is_known_to_end(kernel_size):
-    curves = Convergence("hebbian", steps=2000, kernel_sizes=(kernel_size,)).curves()
+    curves = Convergence("hebbian", steps=2000, input_mean=1.0, kernel_sizes=(kernel_size,)).curves()
     finals = [mean_course(curve)[2000] for curve in curves]
     assert finals == pytest.approx(FINAL[kernel_size], abs=0.15)
     for curve, final in zip(curves, finals, strict=True):

@@ -29,8 +29,8 @@ _DASHES = ["-", (0, (5, 1.2)), (0, (1, 1))]
 # direction, and finite inhibition shrinks the mean weight along it as fast as the neurons come to share.
 SETUPS: dict[str, _Setup] = {
     "hebbian": Convergence("hebbian", steps=2000),
-    "hebbian-biased": Convergence("hebbian", steps=10_000, inhibition=10.0, input_mean=0.0),
-    "circuit": Convergence("circuit", steps=10_000, inhibition=10.0, input_mean=0.0),
+    "hebbian-biased": Convergence("hebbian", steps=10_000, inhibition=10.0),
+    "circuit": Convergence("circuit", steps=10_000, inhibition=10.0),
     "hebbian-noisy": NoisyConvergence(),
 }
 
