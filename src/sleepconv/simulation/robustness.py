@@ -43,6 +43,7 @@ _VALUES: dict[str, tuple[float, ...]] = {
     "rectified": (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0),
     "dale": (0.0, 0.25, 0.5, 1.0, 2.0, 3.0),
 }
+AGAINST = tuple(_VALUES)
 
 
 @dataclass(frozen=True)
