@@ -36,8 +36,8 @@ _TEXTS = {
     ),
     "inhibition": (
         "coefficient of variation of α",
-        "Inhibition differs between neurons (log-normal). Each neuron's weights are in proportion to its inhibition, so "
-        "that −log SNR is about 2 log of the coefficient of variation as soon as that exceeds γ.",
+        "Inhibition differs between neurons (log-normal). Each neuron's weights are in proportion to its inhibition, "
+        "so that −log SNR is about 2 log of the coefficient of variation as soon as that exceeds γ.",
     ),
     "rectified": (
         "bias b",
@@ -94,14 +94,15 @@ def _draw_curves(panel: Axes, record: dict[str, Any], measure: str) -> None:
     positive = [value for value in setup["values"] if value > 0]
     if positive and max(positive) > 30 * min(positive):
         panel.set_xscale("symlog", linthresh=min(positive), linscale=0.5)
-        panel.set_xticks([0, *_decades(positive)], ["0", *(f"{tick:g}" for tick in _decades(positive))])
+        ticks = [0, *_decades(positive)]
+        ticks = ticks if len(ticks) > 2 else setup["values"]
+        panel.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         panel.minorticks_off()
 
 
 def _decades(values: list[float]) -> list[float]:
-    first, last = np.floor(np.log10(min(values))), np.ceil(np.log10(max(values)))
-    decades = 10.0 ** np.arange(first, last + 1)
-    return [float(tick) for tick in decades if 0.999 * min(values) <= tick <= 1.001 * max(values)]
+    powers = [10.0**exponent for exponent in range(-12, 13)]
+    return [power for power in powers if 0.999 * min(values) <= power <= 1.001 * max(values)]
 
 
 def _legend(panels: Any, record: dict[str, Any]) -> None:

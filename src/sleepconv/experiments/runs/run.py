@@ -13,6 +13,7 @@ Connectivity = Literal["convolutional", "local", "local_after_first"]
 Start = Literal["independent", "shared"]
 OptimizerName = Literal["adamw", "sgd"]
 SleepRule = Literal["instant", "hebbian", "circuit"]
+Crops = Literal["random", "random_resized"]
 Statistics = Literal["running", "reestimated"]
 Precision = Literal["auto", "float32", "bfloat16"]
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -20,6 +21,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "start": get_args(Start),
     "optimizer": get_args(OptimizerName),
     "sleep_rule": get_args(SleepRule),
+    "crops": get_args(Crops),
     "statistics": get_args(Statistics),
     "precision": get_args(Precision),
 }
@@ -53,6 +55,8 @@ class Run:
         warm_up: optimizer steps over which the learning rate rises linearly at the start.
         rest_learning_rate: of the parameters that are not per neuron (BatchNorm, classifier), if it differs.
         padding: the greatest translation of training images, in pixels.
+        crops: of ImageNet's training images, "random" as in the paper's text, or "random_resized" as in its published
+            runs; see `sleepconv.experiments.data.load_task`.
         repetitions: translated copies of each image within a batch.
         sleep_every: optimizer steps from sleep to sleep, or None for a network that never sleeps.
         sleep_rule: instant, hebbian or circuit.
@@ -89,6 +93,7 @@ class Run:
     warm_up: int = 0
     rest_learning_rate: float | None = None
     padding: int = 4
+    crops: Crops = "random"
     repetitions: int = 1
     sleep_every: int | None = None
     sleep_rule: SleepRule = "instant"
