@@ -8,11 +8,12 @@ patterns (``patterns``) to pools of neurons (``pools``). ``lightning`` has a cal
 
 from sleepconv.sleep.hebbian import Hebbian, LayerReport
 from sleepconv.sleep.layers import SleepingLayer, sleeping_layers
-from sleepconv.sleep.rules import Circuit, DivergenceError, Instant, Rule
+from sleepconv.sleep.rules import Circuit, CircuitReport, DivergenceError, Instant, Rule
 from sleepconv.sleep.sleep import Sleep, SleepRecord
 
 __all__ = [
     "Circuit",
+    "CircuitReport",
     "DivergenceError",
     "Hebbian",
     "Instant",
