@@ -125,6 +125,7 @@ def _legend(panels: Any, record: dict[str, Any]) -> None:
 def _caption(record: dict[str, Any], explanation: str) -> str:
     setup = record["setup"]
     inhibition = "perfect" if setup["inhibition"] is None else f"α = {setup['inhibition']:g}"
+    inhibition += " on average" if setup["against"] == "inhibition" else ""
     drive = (setup["inputs"] * 2) ** 0.5  # of weights from N(1, 1) and inputs from N(0, 1)
     weights = "" if setup["against"] == "dale" else " weights N(1, 1),"
     return (
