@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sleepconv.experiments.data.decoding import Decoders, open_image, random_resized_crop, resized_crop
 from sleepconv.experiments.data.description import Dataset, StrPath, data_directory
-from sleepconv.experiments.data.images import IMAGENET, Batch, Statistics
+from sleepconv.experiments.data.images import IMAGENET, Batch, ChannelStatistics
 from sleepconv.experiments.data.translations import Buffers
 from sleepconv.experiments.runs.run import Crops
 
@@ -146,7 +146,7 @@ class EncodedSource:
         decoders: Decoders,
         short_side: int = 256,
         size: int = 224,
-        statistics: Statistics = IMAGENET,
+        statistics: ChannelStatistics = IMAGENET,
         crops: Crops = "random",
     ) -> None:
         check_crops(crops)
