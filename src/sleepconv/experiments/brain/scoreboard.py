@@ -61,6 +61,12 @@ _Panel = list[tuple[ScoreRecord, dict[str, Any]]]
 
 def read_all_scores(paths: Iterable[Path | str]) -> list[ScoreRecord]:
     """Read the records in these files and folders, in alphabetical order; two records of one network must agree."""
+    paths = list(paths)
+    for path in paths:
+        if not Path(path).exists():
+            raise FileNotFoundError(
+                f"{path} does not exist; name a record of `sleepconv brain score`, or a folder of them"
+            )
     files = [file for path in map(Path, paths) for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])]
     if not files:
         raise FileNotFoundError(f"no record in {', '.join(map(str, paths))}; `sleepconv brain score` writes them")
