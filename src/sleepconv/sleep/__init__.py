@@ -10,11 +10,12 @@ slept; ``lightning`` has a callback for PyTorch Lightning.
 from sleepconv.sleep.compact import compact_state, load_compact_state
 from sleepconv.sleep.hebbian import Hebbian, LayerReport
 from sleepconv.sleep.layers import SleepingLayer, sleeping_layers
-from sleepconv.sleep.rules import Circuit, DivergenceError, Instant, Rule
+from sleepconv.sleep.rules import Circuit, CircuitReport, DivergenceError, Instant, Rule
 from sleepconv.sleep.sleep import Sleep, SleepRecord
 
 __all__ = [
     "Circuit",
+    "CircuitReport",
     "DivergenceError",
     "Hebbian",
     "Instant",

@@ -7,7 +7,7 @@ after grid, and Ctrl-C leaves each filter either unchanged or shared. The next s
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from math import inf
 from typing import Any, ClassVar, Protocol
 
@@ -151,6 +151,26 @@ class Instant(OnAnything):
 
 
 @dataclass(frozen=True)
+class CircuitReport:
+    """How a layer slept in its circuits; ``sleepconv.analysis`` has its course step by step.
+
+    Attributes:
+        negative_log_snr: −log SNR (Eq. 6) at the end, of the grid whose neurons agree least.
+        steps: presentations.
+        negative_rates: the share of neurons whose rate was below zero at the end of a presentation.
+
+    >>> rule, weight = Circuit(presentations=200), torch.randn(20, 1, 4, generator=torch.Generator().manual_seed(0))
+    >>> _ = rule(weight, torch.zeros(20, dtype=torch.int64))
+    >>> rule.reports["the tensor"].steps
+    200
+    """
+
+    negative_log_snr: float
+    steps: int
+    negative_rates: float
+
+
+@dataclass(frozen=True)
 class Circuit(OnAnything):
     r"""Let excitatory neurons and an inhibitory one, for each grid and channel, share by their own dynamics.
 
@@ -179,6 +199,8 @@ class Circuit(OnAnything):
             their weights.
         seed: of the patterns.
 
+    After a sleep, ``reports`` says how each layer did.
+
     >>> weight = torch.tensor([1.0, 3.0]).reshape(2, 1, 1)
     >>> bool(Circuit(presentations=300)(weight, torch.zeros(2, dtype=torch.int64)).std() < 0.5)
     True
@@ -196,6 +218,7 @@ class Circuit(OnAnything):
     input_power: float = 81.0
     border: Border = "all"
     seed: int = 0
+    reports: dict[str, CircuitReport] = field(init=False, default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check the arguments."""
@@ -219,18 +242,20 @@ class Circuit(OnAnything):
     def sleep_(self, layers: Mapping[str, nn.Module], model: nn.Module) -> None:
         """Run the circuits of these layers; the layers get their new weights at the end."""
         check_something_to_share(layers, self.grids(layers))
+        self.reports.clear()
         pools = {name: LayerPools(layer, border=self.border) for name, layer in layers.items()}
-        for layer in pools.values():
+        for name, layer in pools.items():
             generator = torch.Generator().manual_seed(self.seed)
-            for pool in layer.sharing:
-                self._run_(layer, pool, generator)
+            reports = [self._run_(layer, pool, generator) for pool in layer.sharing]
+            self.reports[name] = _worst(reports)
         write_back_(pools)
 
-    def _run_(self, layer: LayerPools, pool: Pool, generator: torch.Generator) -> None:
+    def _run_(self, layer: LayerPools, pool: Pool, generator: torch.Generator) -> CircuitReport:
         state, constants = CircuitState.at_rest(pool.weight.double()), self._constants
         decay = state.initial.new_full((layer.groups,), self.decay)
         scale = min(1.0, self.input_power / layer.inputs) ** 0.5
         most = 4 * float(state.initial.norm()) + 1e-30
+        negative = 0.0
         notice(pool, state.initial)
         for first in range(0, self.presentations, _AT_ONCE):
             number = min(_AT_ONCE, self.presentations - first)
@@ -238,6 +263,7 @@ class Circuit(OnAnything):
             patterns = scale * windows.transpose(0, 1)
             shown = present_each_(state, patterns, rate=self.rate, decay=decay, constants=constants, first=first)
             for pattern, _ in zip(patterns, shown, strict=True):
+                negative += float((state.above_bias < -self.bias).double().mean())
                 if watched():
                     notice(pool, state.weight, pattern[:, None])
             if not float(state.weight.norm()) <= most:
@@ -245,6 +271,16 @@ class Circuit(OnAnything):
                 stable = (1 - self.momentum) * constants.fraction / strongest
                 raise DivergenceError(f"the circuit's weights diverge; rates below about {stable:.2g} are stable here")
         pool.weight.copy_(state.weight)
+        return CircuitReport(pool.negative_log_snr(), self.presentations, negative / self.presentations)
+
+
+def _worst(reports: list[CircuitReport]) -> CircuitReport:
+    """Return the report of a layer from those of its pools."""
+    return CircuitReport(
+        max(report.negative_log_snr for report in reports),
+        reports[0].steps,
+        sum(report.negative_rates for report in reports) / len(reports),
+    )
 
 
 class DivergenceError(ValueError):

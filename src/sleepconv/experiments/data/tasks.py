@@ -25,7 +25,7 @@ from sleepconv.experiments.data.digits import (
     on_visual_field,
 )
 from sleepconv.experiments.data.fashion_mnist import FASHION_MNIST
-from sleepconv.experiments.data.imagenet import IMAGENET_1K, EncodedSource
+from sleepconv.experiments.data.imagenet import IMAGENET_1K, EncodedSource, check_crops
 from sleepconv.experiments.data.images import (
     IMAGENET,
     ChannelStatistics,
@@ -38,6 +38,7 @@ from sleepconv.experiments.data.images import (
 from sleepconv.experiments.data.tiny_imagenet import IMAGE_SIZE, TINY_IMAGENET
 from sleepconv.experiments.data.translations import Translate
 from sleepconv.experiments.runs.registry import DATASETS
+from sleepconv.experiments.runs.run import Crops
 from sleepconv.files import write_atomically
 
 for _ours in (DIGITS, DIGITS_LEFT, CIFAR10, CIFAR10_16X16, CIFAR100, TINY_IMAGENET, IMAGENET_1K, FASHION_MNIST):
@@ -73,6 +74,7 @@ def load_task(
     complete: bool = True,
     on_corrupt: OnCorrupt = "error",
     device: str = "cpu",
+    crops: Crops = "random",
 ) -> Task:
     """Load a dataset as the paper uses it (section 5, Datasets and Data augmentations).
 
@@ -88,6 +90,8 @@ def load_task(
         complete: whether to require the official number of images.
         on_corrupt: "error" or "skip", for datasets of JPEG files.
         device: the device on which batches are made, for datasets held in memory.
+        crops: of ImageNet's training images: "random" (resize the short side to 256, crop 224 at random), as the text
+            says, or "random_resized" (size and shape of the crop are random too), as the published runs did.
 
     >>> task = load_task("digits", padding=2)
     >>> task.input_size, len(task.train), len(task.evaluation)
@@ -97,7 +101,10 @@ def load_task(
     check_on_corrupt(on_corrupt)
     if padding < 0:
         raise ValueError(f"`padding` must be at least 0, got {padding}")
-    options = _Options(data_directory(data_dir), padding, tuning, split_seed, complete, on_corrupt, device)
+    check_crops(crops)
+    if crops != "random" and name != "imagenet":
+        raise ValueError(f"`crops` must be 'random' for {name}, got {crops!r}; only ImageNet has other crops")
+    options = _Options(data_directory(data_dir), padding, tuning, split_seed, complete, on_corrupt, device, crops)
     return _PREPARE.get(name, _padded)(dataset, options)
 
 
@@ -151,6 +158,7 @@ class _Options:
     complete: bool
     on_corrupt: OnCorrupt
     device: str
+    crops: Crops
 
     def held_out(self, dataset: Dataset, available: int) -> int:
         """Return how many training images become the validation set."""
@@ -221,7 +229,7 @@ def _imagenet(dataset: Dataset, options: _Options) -> Task:
         dataset.name,
         train.classes,
         (3, IMAGENET_CROP, IMAGENET_CROP),
-        EncodedSource(train, kept, train=True, decoders=decoders),
+        EncodedSource(train, kept, train=True, decoders=decoders, crops=options.crops),
         EncodedSource(test, rows, train=False, decoders=decoders),
     )
 

@@ -7,8 +7,8 @@ Your own are registered by a decorator, in a module that every process can impor
     @register_network("tiny")
     def tiny(channels: int, classes: int) -> nn.Module: ...
 
-The module is imported wherever runs are made, trained or read, if ``SLEEPCONV_EXTENSIONS`` names it or its file (several
-are separated by commas) or an installed package has it as an entry point of the group ``sleepconv.extensions``. The
+The module is imported wherever runs are made, trained or read, if ``SLEEPCONV_EXTENSIONS`` names it or its file
+(several are separated by commas), or if an installed package has it as an entry point of ``sleepconv.extensions``. The
 workers of a sweep also import the modules that have registered something in the process that started them.
 
 Names are known without PyTorch, so that a run can be checked when it is made.

@@ -13,12 +13,14 @@ from sleepconv.names import did_you_mean
 Connectivity = Literal["convolutional", "local", "local_after_first"]
 Start = Literal["independent", "shared"]
 OptimizerName = Literal["adamw", "sgd"]
+Crops = Literal["random", "random_resized"]
 NormStatistics = Literal["running", "reestimated"]
 Precision = Literal["auto", "float32", "bfloat16"]
 CHOICES: dict[str, tuple[str, ...]] = {
     "connectivity": get_args(Connectivity),
     "start": get_args(Start),
     "optimizer": get_args(OptimizerName),
+    "crops": get_args(Crops),
     "statistics": get_args(NormStatistics),
     "precision": get_args(Precision),
 }
@@ -52,6 +54,8 @@ class Run:
         warm_up: optimizer steps over which the learning rate rises linearly at the start.
         rest_learning_rate: of the parameters that are not per neuron (BatchNorm, classifier), if it differs.
         padding: the greatest translation of training images, in pixels.
+        crops: of ImageNet's training images, "random" as in the paper's text, or "random_resized" as in its published
+            runs; see `sleepconv.experiments.data.load_task`.
         repetitions: translated copies of each image within a batch.
         sleep_every: optimizer steps from sleep to sleep, or None for a network that never sleeps.
         sleep_rule: instant, hebbian, circuit, or one that `register_rule` has registered.
@@ -88,6 +92,7 @@ class Run:
     warm_up: int = 0
     rest_learning_rate: float | None = None
     padding: int = 4
+    crops: Crops = "random"
     repetitions: int = 1
     sleep_every: int | None = None
     sleep_rule: str = "instant"
