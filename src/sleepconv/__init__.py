@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         to_locally_connected,
         to_per_patch,
     )
-    from sleepconv.sleep import Sleep
+    from sleepconv.sleep import Sleep, learn_grids
 
 # The module of each name that is not a module itself. Names are imported at first use: importing PyTorch takes seconds,
 # and `sleepconv --help` should not.
@@ -28,6 +28,7 @@ _HOMES = {
         ["NothingConvertedWarning", "PerPatchLinear", "to_convolutional", "to_locally_connected", "to_per_patch"], "nn"
     ),
     "Sleep": "sleep",
+    "learn_grids": "sleep",
     "keep_freed_memory": "memory",
 }
 
@@ -40,6 +41,7 @@ __all__ = [
     "functional",
     "keep_freed_memory",
     "kernels",
+    "learn_grids",
     "models",
     "nn",
     "optim",

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from sleepconv.files import atomic_file
 from sleepconv.sleep.distributed import full_tensor, sharded_like
-from sleepconv.sleep.layers import SleepingLayer
+from sleepconv.sleep.layers import SleepingLayer, has_assigned_grids
 
 _KEPT = 2
 _HEADER, _DRAFTS, _DAMAGED = "sleepconv", ".draft", ".damaged"
@@ -259,5 +259,7 @@ def _same_bits(a: Tensor, b: Tensor) -> bool:
 
 
 def _grids_of_weights(model: nn.Module) -> dict[str, Tensor]:
-    layers = ((name, layer) for name, layer in model.named_modules() if isinstance(layer, SleepingLayer))
+    """Return the grids of each weight; not those that were learned, which another machine may learn differently."""
+    modules = ((name, module) for name, module in model.named_modules() if isinstance(module, SleepingLayer))
+    layers = [(name, layer) for name, layer in modules if not has_assigned_grids(layer)]
     return {f"{name}.weight" if name else "weight": layer.grids.cpu() for name, layer in layers}
