@@ -21,7 +21,7 @@ Gaussian of ``field`` times the filter's size.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from math import inf, prod
+from math import inf, prod, sqrt
 from typing import Any, Literal, get_args
 
 import torch
@@ -36,7 +36,7 @@ from sleepconv.sleep.rules import OnAnything, check_seed
 Drive = Literal["grids", "waves"]
 Sweep = Callable[[torch.Generator], Float[Tensor, "patterns channels *size"]]
 
-_LEAST_CORRELATION = 0.2  # weaker ones are taken for chance, so that a neuron may remain without partners
+_CHANCE = 4  # standard deviations: weaker correlations are taken for chance, so that a neuron may have no partners
 _SETTLED = 1e-4
 _MOST_ROUNDS = 100
 
@@ -83,6 +83,8 @@ class LateralLearning:
         check_finite("noise", self.noise, least=0)
         check_int("sweeps", self.sweeps)
         check_finite("rate", self.rate, least=0, most=1)
+        if not self.rate:
+            raise ValueError("`rate` must be above 0: otherwise the connections stay random")
         check_finite("threshold", self.threshold, least=0, most=1)
         check_seed(self.seed)
 
@@ -250,7 +252,8 @@ def learned_connections(layer: LocallyConnected, sweep: Sweep, learning: Lateral
         variance = _slow(variance, activity.var(dim=0, correction=0), learning.rate)
         deviation = (activity - mean) / variance.sqrt()
         trace.lerp_(deviation.T @ deviation / len(deviation), learning.rate)
-    return _competed(trace, learning.threshold)
+    chance = sqrt(learning.rate / ((2 - learning.rate) * len(activity)))
+    return _competed(trace, learning.threshold, _CHANCE * chance)
 
 
 def _slow(average: Tensor | None, now: Tensor, rate: float) -> Tensor:
@@ -273,11 +276,14 @@ def _energy(responses: Float[Tensor, "patterns channels *size"]) -> Float[Tensor
     return relative
 
 
-def _competed(trace: Tensor, threshold: float) -> Tensor:
-    """Return the connections that survive competition; a neuron listens to itself as to its strongest partner."""
+def _competed(trace: Tensor, threshold: float, least: float) -> Tensor:
+    """Return the connections that survive competition; a neuron listens to itself as to its strongest partner.
+
+    Correlations below ``least`` may be due to chance and are left out.
+    """
     between = trace.clone().fill_diagonal_(-inf)
     strongest = between.amax(dim=1, keepdim=True)
-    left = (between - (threshold * strongest).clamp_min(_LEAST_CORRELATION)).clamp_min(0)
+    left = (between - (threshold * strongest).clamp_min(least)).clamp_min(0)
     own = left.amax(dim=1)
     left.diagonal().copy_(torch.where(own > 0, own, 1.0))
     return left / left.sum(dim=1, keepdim=True)

@@ -32,9 +32,9 @@ def learn_all_grids_(
 ) -> dict[str, Tensor]:
     """Learn the grids of all layers of a network, from the input up, and assign them to the layers.
 
-    Repeated patterns on the network's input drive the first layer. A layer that has learned generates the patterns for
-    the next: one of its learned grids fires at a time, all other layers are silent, and batch normalisation, whose
-    statistics are those of being awake, is left out.
+    Repeated patterns drive a layer that no other local layer reaches, as the paper assumes of the area below the first.
+    A layer that has learned generates the patterns for the next: one of its learned grids fires at a time, all other
+    layers are silent, and batch normalisation, whose statistics are those of being awake, is left out.
 
     Args:
         model: any model with locally connected layers, all of one filter size (or 1).
@@ -94,23 +94,25 @@ def _learn_network(
     """Return connections and grids of each layer, learned from the input up."""
     period = learning.period or network_period(layers, instead="learn each layer's by itself, with learn_grids(layer)")
     first = next(iter(layers.values()))
-    shape = image_shape or (first.in_channels, *first.input_size)
-    images = repeated_patterns(shape, (period,) * (len(shape) - 1), learning.drive)
+    dark = first.weight.new_zeros(image_shape or (first.in_channels, *first.input_size))
     learned: dict[str, tuple[Tensor, Tensor]] = {}
     with eval_mode(model), not_compiled():
-        for name in _calling_order(model, layers, images(torch.Generator())):
+        for name in _calling_order(model, layers, dark):
+            layer = checked_layer(layers[name])
             below = {layers[n]: learned[n][1] for n in reversed(learned)}
             try:
-                connections = learned_connections(
-                    checked_layer(layers[name]), _from_below(model, layers[name], below, images), learning
-                )
+                sweep = _from_below(model, layer, below, dark)
+                if sweep is None:
+                    shape = (layer.in_channels, *layer.input_size)
+                    sweep = repeated_patterns(shape, (period,) * layer.axes, learning.drive)
+                connections = learned_connections(layer, sweep, learning)
             except ValueError as error:
                 raise ValueError(f"layer {name!r}: {error}") from error
-            learned[name] = connections, read_grids(connections, layers[name].output_size)
+            learned[name] = connections, read_grids(connections, layer.output_size)
     return learned
 
 
-def _calling_order(model: nn.Module, layers: Mapping[str, Any], images: Tensor) -> list[str]:
+def _calling_order(model: nn.Module, layers: Mapping[str, Any], dark: Tensor) -> list[str]:
     """Return the layers' names in the order in which the network calls them."""
     called: dict[str, None] = {}
     handles = [
@@ -118,11 +120,10 @@ def _calling_order(model: nn.Module, layers: Mapping[str, Any], images: Tensor) 
         for name, layer in layers.items()
     ]
     try:
-        model(images[:1].to(next(iter(layers.values())).weight))
+        model(dark[None])
     except RuntimeError as error:
         raise ValueError(
-            f"the network does not take images of (channels, *size) = {tuple(images.shape[1:])} ({error}); give "
-            "image_shape"
+            f"the network does not take images of (channels, *size) = {tuple(dark.shape)} ({error}); give image_shape"
         ) from error
     finally:
         for handle in handles:
@@ -132,28 +133,28 @@ def _calling_order(model: nn.Module, layers: Mapping[str, Any], images: Tensor) 
     return list(called)
 
 
-def _from_below(model: nn.Module, layer: Any, below: Mapping[Any, Tensor], images: Sweep) -> Sweep:
-    """Return the patterns from the nearest layer below, or from the input, that reach a layer."""
+def _from_below(model: nn.Module, layer: Any, below: Mapping[Any, Tensor], dark: Tensor) -> Sweep | None:
+    """Return the patterns from the nearest layer below whose activity reaches this one, or None."""
     for source, grids in below.items():
         generated = one_grid_at_a_time([grids], source.out_channels)
-        sweep = partial(_passed, model, layer, below, source, generated, images)
+        sweep = partial(_passed, model, layer, below, dark, source, generated)
         activity = sweep(torch.Generator())
         if not torch.equal(activity, activity[:1].expand_as(activity)):
             return sweep
-    return partial(_passed, model, layer, below, None, images, images)
+    return None
 
 
 def _passed(
     model: nn.Module,
     layer: Any,
     below: Iterable[Any],
+    dark: Tensor,
     source: Any,
     generated: Sweep,
-    images: Sweep,
     generator: torch.Generator,
 ) -> Tensor:
-    """Let a layer, or the input, generate patterns while the others below are silent; return what reaches ``layer``."""
-    patterns = generated(generator).to(layer.weight)
+    """Let one layer generate patterns while the others, and the input, are silent; return what reaches ``layer``."""
+    patterns = generated(generator).to(dark)
 
     def reached(x: Tensor) -> Tensor:
         raise _Reached(x)
@@ -161,17 +162,11 @@ def _passed(
     def silent(other: Any) -> Callable[[Tensor], Tensor]:
         return lambda x: x.new_zeros(len(x), other.out_channels, *other.output_size)
 
-    forwards: dict[Any, Callable[[Tensor], Tensor]] = {
-        m: identity for m in model.modules() if isinstance(m, _BatchNorm)
-    }
-    forwards |= {other: silent(other) for other in below} | {layer: reached}
-    if source is not None:
-        forwards[source] = lambda x: patterns
-        dark = images(torch.Generator())[:1]
-        shown = torch.zeros(len(patterns), *dark.shape[1:]).to(patterns)
-    with replaced_forwards(forwards):
-        try:
-            model(patterns if source is None else shown)
-        except _Reached as end:
-            return end.activity
+    bypassed = dict.fromkeys((m for m in model.modules() if isinstance(m, _BatchNorm)), identity)
+    forwards = bypassed | {other: silent(other) for other in below} | {source: lambda x: patterns, layer: reached}
+    try:
+        with replaced_forwards(forwards):
+            model(dark.expand(len(patterns), *dark.shape))
+    except _Reached as end:
+        return end.activity
     raise ValueError("no pattern reaches it")
