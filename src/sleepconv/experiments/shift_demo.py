@@ -32,6 +32,7 @@ from sleepconv.experiments.report import write_report
 from sleepconv.experiments.results.sheets import Sheet
 from sleepconv.experiments.runs import Run, RunFolder, run_path
 from sleepconv.experiments.runs.machine import available_cores
+from sleepconv.experiments.runs.run import Grids
 from sleepconv.experiments.sweep import sweep
 from sleepconv.experiments.training import train
 from sleepconv.experiments.workers import Processes, receive_run
@@ -78,7 +79,12 @@ class Demo:
 
 
 def run_demo(
-    out: str | PathLike[str], *, seeds: int = 3, scale: float = 1.0, say: Callable[[str], object] = lambda text: None
+    out: str | PathLike[str],
+    *,
+    seeds: int = 3,
+    scale: float = 1.0,
+    grids: Grids = "given",
+    say: Callable[[str], object] = lambda text: None,
 ) -> Demo:
     """Train the three networks, test them at every place, draw the maps and write the report.
 
@@ -86,6 +92,7 @@ def run_demo(
         out: the folder to write to; what an earlier demo left there is replaced.
         seeds: the number of networks of each kind.
         scale: the fraction of the epochs to train.
+        grids: of the network that sleeps: "given", or "learned" from correlations before training.
         say: called with a line about each event.
 
     >>> with tempfile.TemporaryDirectory() as out:  # doctest: +SKIP
@@ -97,7 +104,7 @@ def run_demo(
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
     runs = {
-        (network, seed): demo_run(network, seed=seed, scale=scale)
+        (network, seed): demo_run(network, seed=seed, scale=scale, grids=grids)
         for network in reversed(DEMO_NETWORKS)
         for seed in range(seeds)
     }
@@ -119,16 +126,18 @@ def run_demo(
     return Demo(fields, seeds, report, pictures)
 
 
-def demo_run(network: str, *, seed: int = 0, scale: float = 1.0) -> Run:
-    """Return the run of one of the three networks.
+def demo_run(network: str, *, seed: int = 0, scale: float = 1.0, grids: Grids = "given") -> Run:
+    """Return the run of one of the three networks; only the one that sleeps has use for learned grids.
 
     >>> demo_run("local with sleep").sleep_every
     1
     """
-    name = f"demo_{network.replace(' ', '_')}"
+    name, options = f"demo_{network.replace(' ', '_')}", dict(DEMO_NETWORKS[network])
+    if grids == "learned" and "sleep_every" in options:
+        name, options = f"{name}_learned_grids", options | {"grids": grids}
     common: dict[str, Any] = {"dataset": "digits", "network": "three_layers", "padding": 0, "precision": "float32"}
     schedule: dict[str, Any] = {"learning_rate": 2e-2, "batch_size": 128, "epochs": 30}
-    return Run(name=name, **common, **schedule, **DEMO_NETWORKS[network], seed=seed, scale=scale)
+    return Run(name=name, **common, **schedule, **options, seed=seed, scale=scale)
 
 
 def _left_task() -> Task:

@@ -13,6 +13,7 @@ Connectivity = Literal["convolutional", "local", "local_after_first"]
 Start = Literal["independent", "shared"]
 OptimizerName = Literal["adamw", "sgd"]
 SleepRule = Literal["instant", "hebbian", "circuit"]
+Grids = Literal["given", "learned"]
 NormStatistics = Literal["running", "reestimated"]
 Precision = Literal["auto", "float32", "bfloat16"]
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -20,6 +21,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "start": get_args(Start),
     "optimizer": get_args(OptimizerName),
     "sleep_rule": get_args(SleepRule),
+    "grids": get_args(Grids),
     "statistics": get_args(NormStatistics),
     "precision": get_args(Precision),
 }
@@ -57,6 +59,8 @@ class Run:
         sleep_every: optimizer steps from sleep to sleep, or None for a network that never sleeps.
         sleep_rule: instant, hebbian or circuit.
         sleep_options: what else the rule takes.
+        grids: who shares with whom in sleep is "given", or was "learned" from correlations before training; see
+            `sleepconv.sleep.learn_all_grids_`.
         restart_each_epoch: sleep after the first step of each epoch and count from there, as the paper's published runs
             do, instead of counting over the whole run.
         share_gradients: average gradients within grids before each step; see `sleepconv.optim.share_gradients`.
@@ -93,6 +97,7 @@ class Run:
     sleep_every: int | None = None
     sleep_rule: SleepRule = "instant"
     sleep_options: Mapping[str, Any] = field(default_factory=dict)
+    grids: Grids = "given"
     restart_each_epoch: bool = False
     share_gradients: bool = False
     share_moments: bool = False
@@ -141,6 +146,8 @@ class Run:
         for name in ("restart_each_epoch", "share_gradients", "share_moments", "slow_momentum"):
             if getattr(self, name) and self.sleep_every is None:
                 raise ValueError(f"`{name}` needs a network that sleeps; set `sleep_every`")
+        if self.grids == "learned" and self.sleep_every is None:
+            raise ValueError("`grids`='learned' needs a network that sleeps; set `sleep_every`")
         if self.share_gradients and self.sleep_every != 1:
             raise ValueError(f"`share_gradients` needs sleep_every=1, got {self.sleep_every}")
 
