@@ -23,7 +23,7 @@ def add_figure(verbs: Verbs) -> None:
         help="draw a figure of the paper from its record, simulated if needed",
         epilog="example: sleepconv figure 4a --out figures",
     )
-    names = ["4a", "4b", "5a", "5b", "4-noise", "6", "learning"]
+    names = ["4a", "4b", "5a", "5b", "4-noise", "learned-grids", "6", "learning"]
     verb.add_argument("name", choices=names, help="which figure; learning: the tables' runs, epoch by epoch")
     verb.add_argument("--out", metavar="DIR", default=".", help="where records and figures go (default: here)")
     verb.add_argument("--seed", type=int, metavar="N", help="of a simulation (default: 0)")
@@ -42,12 +42,24 @@ def _figure(options: argparse.Namespace) -> int:
         return _snr_figure(options)
     if options.name == "learning":
         return _learning_figure(options)
+    if options.name == "learned-grids":
+        return _learned_grids_figure(options)
     from sleepconv.experiments.figures import convergence_figures
 
     folder = Path(options.out)
     simulation = convergence_figures.FIGURES[options.name].record
     record = convergence_figures.load_or_simulate(simulation, folder, seed=options.seed or 0)
     for path in convergence_figures.draw(options.name, record, folder):
+        print(path)
+    return 0
+
+
+def _learned_grids_figure(options: argparse.Namespace) -> int:
+    from sleepconv.experiments.figures import learned_grids_figure
+
+    setup = learned_grids_figure.LearnedGrids(seed=options.seed or 0)
+    record = learned_grids_figure.load_or_learn(Path(options.out), setup)
+    for path in learned_grids_figure.draw(record, Path(options.out)):
         print(path)
     return 0
 

@@ -4,7 +4,7 @@ The discussion of Pogodin et al. (2021) claims that "if layer l can generate rep
 lateral connectivity based on input correlations". They did not build it; all of this is ours.
 
 The layer below activates one of its lateral grids at a time (Fig. 3B of the paper). The neurons at position i, one in
-each channel, answer with the energy :math:`a_i = \sum_c z_{ic}^2` relative to the layer's mean; f is a less its slow
+each channel, answer with the energy :math:`a_i = \sum_c z_{ic}^2`, relative to that of the input; f is a less its slow
 average, over its slow standard deviation. A synapse keeps a trace of the correlation, random at birth,
 
 .. math:: H_{ij} \leftarrow H_{ij} + \eta\,(f_i f_j - H_{ij})
@@ -243,8 +243,8 @@ def learned_connections(layer: LocallyConnected, sweep: Sweep, learning: Lateral
     trace = torch.rand(neurons, neurons, generator=generator).to(weight)
     mean = variance = None
     for _ in range(learning.sweeps):
-        responses = torch.func.functional_call(layer, parameters, (sweep(generator).to(weight),))
-        activity = _energy(responses)
+        patterns = sweep(generator).to(weight)
+        activity = _energy(torch.func.functional_call(layer, parameters, (patterns,)), patterns)
         if learning.noise:
             noise = torch.randn(activity.shape, generator=generator).to(activity)
             activity = activity + learning.noise * activity.std(dim=0, correction=0).mean() * noise
@@ -260,20 +260,20 @@ def _slow(average: Tensor | None, now: Tensor, rate: float) -> Tensor:
     return now if average is None else average.lerp(now, rate)
 
 
-def _energy(responses: Float[Tensor, "patterns channels *size"]) -> Float[Tensor, "patterns neurons"]:
-    """Return the energy at each position relative to the layer's mean; refuse neurons that no pattern changes."""
+def _energy(
+    responses: Float[Tensor, "patterns channels *size"], inputs: Float[Tensor, "patterns in_channels *input_size"]
+) -> Float[Tensor, "patterns neurons"]:
+    """Return the energy at each position relative to the input's; refuse neurons that no pattern changes."""
     energy = responses.square().sum(dim=1).flatten(1)
     if not bool(energy.isfinite().all()):
         raise ValueError("the responses to the patterns contain NaN or infinity; check the weights and inputs")
-    total = energy.mean(dim=1, keepdim=True)
-    relative = energy / total.clamp_min(1e-30)
     constant = int((energy.std(dim=0, correction=0) <= 1e-6 * energy.mean()).sum())
     if constant:
         raise ValueError(
             f"the activity of {constant} of {energy.shape[1]} neurons is the same for all {len(energy)} patterns, so "
             "it has no correlations; drive the layer with patterns that differ within each neuron's window"
         )
-    return relative
+    return energy / inputs.square().flatten(1).mean(dim=1, keepdim=True).clamp_min(1e-30)
 
 
 def _competed(trace: Tensor, threshold: float, least: float) -> Tensor:
@@ -290,10 +290,10 @@ def _competed(trace: Tensor, threshold: float, least: float) -> Tensor:
 
 
 def _receptive_field(layer: LocallyConnected, width: float) -> Tensor:
-    """Return the strength of the synapses of a filter: a Gaussian around the middle of the window."""
+    """Return the strength of the synapses of a filter: a Gaussian around the window's middle, or the tap behind it."""
     strength = torch.ones(())
     for k in layer.kernel_size:
-        distance = (torch.arange(k) - (k - 1) / 2) / (width * k)
+        distance = (torch.arange(k) - k // 2) / (width * k)
         strength = strength[..., None] * torch.exp(-distance.square() / 2)
     return strength
 
