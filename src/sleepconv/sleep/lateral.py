@@ -20,6 +20,7 @@ Gaussian of ``field`` times the filter's size.
 """
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from math import inf, prod, sqrt
 from typing import Any, Literal, get_args
@@ -236,15 +237,12 @@ def learned_connections(layer: LocallyConnected, sweep: Sweep, learning: Lateral
     neurons = prod(layer.output_size)
     if neurons < 2:
         raise ValueError(f"a layer of output size {layer.output_size} has one neuron, so there is nothing to connect")
-    weight = layer.weight.detach().float()
-    parameters = {"weight": weight * _receptive_field(layer, learning.field).to(weight)}
-    if layer.bias is not None:
-        parameters["bias"] = torch.zeros_like(layer.bias, dtype=weight.dtype)
-    trace = torch.rand(neurons, neurons, generator=generator).to(weight)
+    centred = _at_birth(layer, learning.field)
+    trace = torch.rand(neurons, neurons, generator=generator).to(centred.weight)
     mean = variance = None
     for _ in range(learning.sweeps):
-        patterns = sweep(generator).to(weight)
-        activity = _energy(torch.func.functional_call(layer, parameters, (patterns,)), patterns)
+        patterns = sweep(generator).to(centred.weight)
+        activity = _energy(centred(patterns), patterns)
         if learning.noise:
             noise = torch.randn(activity.shape, generator=generator).to(activity)
             activity = activity + learning.noise * activity.std(dim=0, correction=0).mean() * noise
@@ -289,13 +287,17 @@ def _competed(trace: Tensor, threshold: float, least: float) -> Tensor:
     return left / left.sum(dim=1, keepdim=True)
 
 
-def _receptive_field(layer: LocallyConnected, width: float) -> Tensor:
-    """Return the strength of the synapses of a filter: a Gaussian around the window's middle, or the tap behind it."""
+def _at_birth(layer: LocallyConnected, width: float) -> LocallyConnected:
+    """Return a copy whose synapses weaken as a Gaussian around the window's middle, or the tap behind it."""
     strength = torch.ones(())
     for k in layer.kernel_size:
         distance = (torch.arange(k) - k // 2) / (width * k)
         strength = strength[..., None] * torch.exp(-distance.square() / 2)
-    return strength
+    copied = deepcopy(layer).float()
+    copied.weight.mul_(strength.to(copied.weight))
+    if copied.bias is not None:
+        copied.bias.zero_()
+    return copied
 
 
 def _shown(inputs: Tensor | None, layer: LocallyConnected, learning: LateralLearning) -> Sweep:
