@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 RECORD = "learned-grids"
 _COLOURS = {(3, 1): "#0072b2", (3, 2): "#56b4e9", (5, 1): "#d55e00", (5, 2): "#e69f00"}
 _SLOW = 5  # how much longer, at as much smaller a rate, the patient learner learns
-_LEAST = 3  # sweeps in the first point of a learning curve
 
 _Case = tuple[dict[str, Any], LateralLearning]
 
@@ -40,7 +39,7 @@ class LearnedGrids:
 
     layers: tuple[tuple[int, int], ...] = ((3, 1), (3, 2), (5, 1), (5, 2))
     noises: tuple[float, ...] = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
-    sweeps: tuple[int, ...] = (_LEAST, 5, 8, 12, 18, 27, 40, 60)
+    sweeps: tuple[int, ...] = (1, 2, 3, 5, 8, 12, 18, 27, 40, 60)
     seeds: int = 5
     size: int = 15
     in_channels: int = 16
