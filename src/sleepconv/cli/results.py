@@ -13,7 +13,25 @@ from sleepconv.cli.verbs import Verbs
 if TYPE_CHECKING:
     from sleepconv.experiments.runs import RunFolder
 
-_FIGURE_OPTIONS = {"6": ("runs",), "learning": ("runs", "dataset", "scale")}
+_OF_RUNS = {"6": ("runs",), "learning": ("runs", "dataset", "scale")}
+# Options of simulated figures: the field of the simulation, the type of its value or values, and help.
+_OF_SIMULATIONS: dict[str, tuple[str, type, bool, str]] = {
+    "inhibition": ("inhibition", float, False, "α"),
+    "tau": ("tau_ms", float, False, "τ of the circuit, in ms"),
+    "bias": ("bias", float, False, "b of the circuit"),
+    "step": ("step_ms", float, False, "Euler step of the circuit, in ms"),
+    "presentation": ("presentation_ms", float, False, "how long the circuit sees an input, in ms"),
+    "momentum": ("momentum", float, False, "of the weights"),
+    "input-mean": ("input_mean", float, False, "mean of the inputs (default: 0; the paper's text: 1)"),
+    "decays": ("decays", float, True, "γ of each curve"),
+    "decay": ("decay", float, False, "γ of 4-noise"),
+    "noises": ("noises", float, True, "σ of each curve of 4-noise"),
+    "kernel-sizes": ("kernel_sizes", int, True, "k of each curve"),
+    "values": ("values", float, True, "where robustness is simulated"),
+    "neurons": ("neurons", int, False, "how many share"),
+    "repetitions": ("runs", int, False, "simulations that are averaged"),
+    "steps": ("steps", int, False, "iterations"),
+}
 
 
 def add_figure(verbs: Verbs) -> None:
@@ -21,12 +39,21 @@ def add_figure(verbs: Verbs) -> None:
     verb = verbs.add_parser(
         "figure",
         help="draw a figure of the paper from its record, simulated if needed",
-        epilog="example: sleepconv figure 4a --out figures",
+        epilog="example: sleepconv figure 4b --inhibition 3 --tau 20 --out figures",
     )
-    names = ["4a", "4b", "5a", "5b", "4-noise", "learned-grids", "6", "learning"]
+    names = ["4a", "4b", "5a", "5b", "4-noise", "robustness", "learned-grids", "6", "learning"]
     verb.add_argument("name", choices=names, help="which figure; learning: the tables' runs, epoch by epoch")
     verb.add_argument("--out", metavar="DIR", default=".", help="where records and figures go (default: here)")
-    verb.add_argument("--seed", type=int, metavar="N", help="of a simulation (default: 0)")
+    simulated = verb.add_argument_group(
+        "of the simulated figures 4a, 4b, 5a, 5b, 4-noise, robustness and learned-grids"
+    )
+    simulated.add_argument("--seed", type=int, metavar="N", help="of a simulation (default: 0)")
+    simulated.add_argument("--measure", choices=["eq6", "pooled"], help="Eq. 6, or log(Σ variance / Σ mean²)")
+    kinds = ["noise", "missing", "wrong", "inhibition", "rectified", "dale"]
+    simulated.add_argument("--against", choices=kinds, help="robustness against what (default: all of them)")
+    for option, (field, kind, several, text) in _OF_SIMULATIONS.items():
+        number = {"type": kind, "metavar": "N" if kind is int else "X", "nargs": "+" if several else None}
+        simulated.add_argument(f"--{option}", dest=f"simulated_{field}", help=text, **number)
     of_runs = verb.add_argument_group("of the figures 6 and learning")
     of_runs.add_argument("--runs", metavar="DIR", nargs="+", help="their records (default: results and runs)")
     of_runs.add_argument("--dataset", metavar="NAME", help="of learning (default: cifar10)")
@@ -35,22 +62,62 @@ def add_figure(verbs: Verbs) -> None:
 
 
 def _figure(options: argparse.Namespace) -> int:
-    for option in ("seed", "runs", "dataset", "scale"):
-        if getattr(options, option) is not None and option not in _FIGURE_OPTIONS.get(options.name, ("seed",)):
-            raise ValueError(f"--{option} does not apply to figure {options.name}")
+    fields = {option: f"simulated_{field}" for option, (field, *_) in _OF_SIMULATIONS.items()}
+    fields |= {option: option for option in ("seed", "measure", "against", "runs", "dataset", "scale")}
+    given = {option: getattr(options, field) for option, field in fields.items()}
+    given = {option: value for option, value in given.items() if value is not None}
+    for option in given.keys() - _options_of(options.name):
+        raise ValueError(f"--{option} does not apply to figure {options.name}")
+    changes = {
+        field: tuple(given[option]) if several else given[option]
+        for option, (field, _, several, _) in _OF_SIMULATIONS.items()
+        if option in given
+    }
     if options.name == "6":
         return _snr_figure(options)
     if options.name == "learning":
         return _learning_figure(options)
+    if options.name == "robustness":
+        return _robustness_figures(options, changes)
     if options.name == "learned-grids":
         return _learned_grids_figure(options)
     from sleepconv.experiments.figures import convergence_figures
 
-    folder = Path(options.out)
+    folder, marked = Path(options.out), convergence_figures.suffix(changes)
     simulation = convergence_figures.FIGURES[options.name].record
-    record = convergence_figures.load_or_simulate(simulation, folder, seed=options.seed or 0)
-    for path in convergence_figures.draw(options.name, record, folder):
+    record = convergence_figures.load_or_simulate(simulation, folder, seed=options.seed or 0, **changes)
+    pooled = options.measure == "pooled"
+    for path in convergence_figures.draw(options.name, record, folder, pooled=pooled, marked=marked):
         print(path)
+    return 0
+
+
+def _options_of(figure: str) -> set[str]:
+    """Return the options that a figure has."""
+    if figure in _OF_RUNS:
+        return set(_OF_RUNS[figure])
+    if figure == "learned-grids":
+        return {"seed"}
+    from sleepconv.experiments.figures import convergence_figures, robustness_figure
+
+    text = convergence_figures.FIGURES.get(figure)
+    parameters = robustness_figure.PARAMETERS if text is None else text.parameters
+    others = {"seed", "against"} if text is None else {"seed"} if figure == "4-noise" else {"seed", "measure"}
+    return others | {option for option, (field, *_) in _OF_SIMULATIONS.items() if field in parameters}
+
+
+def _robustness_figures(options: argparse.Namespace, changes: dict[str, object]) -> int:
+    from sleepconv.experiments.figures import convergence_figures, robustness_figure
+    from sleepconv.simulation.robustness import AGAINST
+
+    if "values" in changes and options.against is None:
+        raise ValueError("--values needs --against: what is swept")
+    folder, marked = Path(options.out), convergence_figures.suffix(changes)
+    for against in AGAINST if options.against is None else (options.against,):
+        name = f"robustness-{against}"
+        record = convergence_figures.load_or_simulate(name, folder, seed=options.seed or 0, **changes)
+        for path in robustness_figure.draw(record, folder, marked=marked):
+            print(path)
     return 0
 
 

@@ -11,11 +11,12 @@ from sleepconv.sleep.hebbian import Hebbian, LayerReport
 from sleepconv.sleep.lateral import Lateral, LateralLearning, learn_connections, learn_grids, read_grids
 from sleepconv.sleep.lateral_networks import learn_all_connections, learn_all_grids_
 from sleepconv.sleep.layers import SleepingLayer, sleeping_layers
-from sleepconv.sleep.rules import Circuit, DivergenceError, Instant, Rule
+from sleepconv.sleep.rules import Circuit, CircuitReport, DivergenceError, Instant, Rule
 from sleepconv.sleep.sleep import Sleep, SleepRecord
 
 __all__ = [
     "Circuit",
+    "CircuitReport",
     "DivergenceError",
     "Hebbian",
     "Instant",

@@ -7,7 +7,7 @@ after grid, and Ctrl-C leaves each filter either unchanged or shared. The next s
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from math import inf
 from typing import Any, ClassVar, Protocol
 
@@ -159,6 +159,28 @@ class Instant(OnAnything):
 
 
 @dataclass(frozen=True)
+class CircuitReport:
+    """How a layer slept in its circuits: −log SNR (of the pool that shares least), and its course.
+
+    Attributes:
+        negative_log_snr: −log SNR (Eq. 6) at the end.
+        steps: presentations.
+        trajectory: −log SNR at the start and after every hundred presentations, as (presentations, −log SNR).
+        negative_rates: the share of neurons whose rate was below zero at the end of a presentation.
+
+    >>> rule, weight = Circuit(presentations=200), torch.randn(20, 1, 4, generator=torch.Generator().manual_seed(0))
+    >>> _ = rule(weight, torch.zeros(20, dtype=torch.int64))
+    >>> [presentations for presentations, _ in rule.reports["the tensor"].trajectory]
+    [0, 100, 200]
+    """
+
+    negative_log_snr: float
+    steps: int
+    trajectory: tuple[tuple[int, float], ...]
+    negative_rates: float
+
+
+@dataclass(frozen=True)
 class Circuit(OnAnything):
     r"""Let excitatory neurons and an inhibitory one, for each grid and channel, share by their own dynamics.
 
@@ -187,6 +209,8 @@ class Circuit(OnAnything):
             their weights.
         seed: of the patterns.
 
+    After a sleep, ``reports`` says how each layer did, and by which course.
+
     >>> weight = torch.tensor([1.0, 3.0]).reshape(2, 1, 1)
     >>> bool(Circuit(presentations=300)(weight, torch.zeros(2, dtype=torch.int64)).std() < 0.5)
     True
@@ -204,6 +228,7 @@ class Circuit(OnAnything):
     input_power: float = 81.0
     border: Border = "all"
     seed: int = 0
+    reports: dict[str, CircuitReport] = field(init=False, default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check the arguments."""
@@ -227,29 +252,44 @@ class Circuit(OnAnything):
     def sleep_(self, layers: Mapping[str, nn.Module], model: nn.Module) -> None:
         """Run the circuits of these layers; the layers get their new weights at the end."""
         check_something_to_share(layers, self.grids(layers))
+        self.reports.clear()
         pools = {name: LayerPools(layer, border=self.border) for name, layer in layers.items()}
-        for layer in pools.values():
+        for name, layer in pools.items():
             generator = torch.Generator().manual_seed(self.seed)
-            for pool in layer.sharing:
-                self._run_(layer, pool, generator)
+            reports = [self._run_(layer, pool, generator) for pool in layer.sharing]
+            self.reports[name] = _worst(reports)
         write_back_(pools)
 
-    def _run_(self, layer: LayerPools, pool: Pool, generator: torch.Generator) -> None:
+    def _run_(self, layer: LayerPools, pool: Pool, generator: torch.Generator) -> CircuitReport:
         state, constants = CircuitState.at_rest(pool.weight.double()), self._constants
         decay = state.initial.new_full((layer.groups,), self.decay)
         scale = min(1.0, self.input_power / layer.inputs) ** 0.5
         most = 4 * float(state.initial.norm()) + 1e-30
+        trajectory, negative = [(0, pool.negative_log_snr())], 0.0
         for first in range(0, self.presentations, _AT_ONCE):
             number = min(_AT_ONCE, self.presentations - first)
             windows = layer.windows(pool, random_cell(layer, number, generator, state.initial))
             patterns = scale * windows.transpose(0, 1)
             for _ in present_each_(state, patterns, rate=self.rate, decay=decay, constants=constants, first=first):
-                pass
+                negative += float((state.above_bias < -self.bias).double().mean())
             if not float(state.weight.norm()) <= most:
                 strongest = float(patterns.square().sum(dim=-1).max())
                 stable = (1 - self.momentum) * constants.fraction / strongest
                 raise DivergenceError(f"the circuit's weights diverge; rates below about {stable:.2g} are stable here")
-        pool.weight.copy_(state.weight)
+            pool.weight.copy_(state.weight)
+            trajectory.append((first + number, pool.negative_log_snr()))
+        return CircuitReport(trajectory[-1][1], self.presentations, tuple(trajectory), negative / self.presentations)
+
+
+def _worst(reports: list[CircuitReport]) -> CircuitReport:
+    """Return the report of a layer from those of its pools."""
+    courses = zip(*(report.trajectory for report in reports), strict=True)
+    return CircuitReport(
+        max(report.negative_log_snr for report in reports),
+        reports[0].steps,
+        tuple((course[0][0], max(snr for _, snr in course)) for course in courses),
+        sum(report.negative_rates for report in reports) / len(reports),
+    )
 
 
 class DivergenceError(ValueError):

@@ -17,7 +17,7 @@ from sleepconv.experiments.data.decoding import Decoders, OnCorrupt, check_on_co
 from sleepconv.experiments.data.description import Dataset, StrPath, cache_directory, data_directory, writing_to
 from sleepconv.experiments.data.digits import DIGIT_SIZE, DIGITS, FIELD, on_visual_field
 from sleepconv.experiments.data.fashion_mnist import FASHION_MNIST
-from sleepconv.experiments.data.imagenet import IMAGENET_1K, EncodedSource
+from sleepconv.experiments.data.imagenet import IMAGENET_1K, EncodedSource, check_crops
 from sleepconv.experiments.data.images import (
     IMAGENET,
     ChannelStatistics,
@@ -29,6 +29,7 @@ from sleepconv.experiments.data.images import (
 )
 from sleepconv.experiments.data.tiny_imagenet import IMAGE_SIZE, TINY_IMAGENET
 from sleepconv.experiments.data.translations import Translate
+from sleepconv.experiments.runs.run import Crops
 from sleepconv.files import write_atomically
 from sleepconv.names import did_you_mean
 
@@ -66,6 +67,7 @@ def load_task(
     complete: bool = True,
     on_corrupt: OnCorrupt = "error",
     device: str = "cpu",
+    crops: Crops = "random",
 ) -> Task:
     """Load a dataset as the paper uses it (section 5, Datasets and Data augmentations).
 
@@ -80,6 +82,8 @@ def load_task(
         complete: whether to require the official number of images.
         on_corrupt: "error" or "skip", for datasets of JPEG files.
         device: the device on which batches are made, for datasets held in memory.
+        crops: of ImageNet's training images: "random" (resize the short side to 256, crop 224 at random), as the text
+            says, or "random_resized" (size and shape of the crop are random too), as the published runs did.
 
     >>> task = load_task("digits", padding=2)
     >>> task.input_size, len(task.train), len(task.evaluation)
@@ -89,7 +93,10 @@ def load_task(
     check_on_corrupt(on_corrupt)
     if padding < 0:
         raise ValueError(f"`padding` must be at least 0, got {padding}")
-    options = _Options(data_directory(data_dir), padding, tuning, split_seed, complete, on_corrupt, device)
+    check_crops(crops)
+    if crops != "random" and name != "imagenet":
+        raise ValueError(f"`crops` must be 'random' for {name}, got {crops!r}; only ImageNet has other crops")
+    options = _Options(data_directory(data_dir), padding, tuning, split_seed, complete, on_corrupt, device, crops)
     prepare: dict[str, Callable[[Dataset, _Options], Task]] = {
         "digits": _digits,
         "tiny-imagenet": _tiny_imagenet,
@@ -123,6 +130,7 @@ class _Options:
     complete: bool
     on_corrupt: OnCorrupt
     device: str
+    crops: Crops
 
     def held_out(self, dataset: Dataset, available: int) -> int:
         """Return how many training images become the validation set."""
@@ -184,7 +192,7 @@ def _imagenet(dataset: Dataset, options: _Options) -> Task:
         dataset.name,
         train.classes,
         (3, IMAGENET_CROP, IMAGENET_CROP),
-        EncodedSource(train, kept, train=True, decoders=decoders),
+        EncodedSource(train, kept, train=True, decoders=decoders, crops=options.crops),
         EncodedSource(test, rows, train=False, decoders=decoders),
     )
 

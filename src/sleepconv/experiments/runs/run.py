@@ -14,6 +14,7 @@ Start = Literal["independent", "shared"]
 OptimizerName = Literal["adamw", "sgd"]
 SleepRule = Literal["instant", "hebbian", "circuit"]
 Grids = Literal["given", "learned"]
+Crops = Literal["random", "random_resized"]
 NormStatistics = Literal["running", "reestimated"]
 Precision = Literal["auto", "float32", "bfloat16"]
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -22,6 +23,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "optimizer": get_args(OptimizerName),
     "sleep_rule": get_args(SleepRule),
     "grids": get_args(Grids),
+    "crops": get_args(Crops),
     "statistics": get_args(NormStatistics),
     "precision": get_args(Precision),
 }
@@ -55,6 +57,8 @@ class Run:
         warm_up: optimizer steps over which the learning rate rises linearly at the start.
         rest_learning_rate: of the parameters that are not per neuron (BatchNorm, classifier), if it differs.
         padding: the greatest translation of training images, in pixels.
+        crops: of ImageNet's training images, "random" as in the paper's text, or "random_resized" as in its published
+            runs; see `sleepconv.experiments.data.load_task`.
         repetitions: translated copies of each image within a batch.
         sleep_every: optimizer steps from sleep to sleep, or None for a network that never sleeps.
         sleep_rule: instant, hebbian or circuit.
@@ -93,6 +97,7 @@ class Run:
     warm_up: int = 0
     rest_learning_rate: float | None = None
     padding: int = 4
+    crops: Crops = "random"
     repetitions: int = 1
     sleep_every: int | None = None
     sleep_rule: SleepRule = "instant"

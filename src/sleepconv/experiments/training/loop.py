@@ -93,6 +93,7 @@ def train(
                     tuning=run.tuning,
                     complete=complete,
                     on_corrupt=on_corrupt,
+                    crops=run.crops,
                 )
             training = _Training(run, task, records, place, sharding, quiet, listeners)
             return training.finish(max_steps)
