@@ -50,6 +50,8 @@ knows nothing on the right; with sleep it recognises digits 12 pixels away from 
 lateral grids reach, and not in between; a convolutional network recognises them everywhere. This was measured, in
 percent by the column of the digit's left edge (mean of {runs}):</p>"""
 
+_LEARNED = "<p>The network that sleeps has learned its lateral grids from correlations before training.</p>"
+
 
 @dataclass(frozen=True)
 class Demo:
@@ -121,7 +123,7 @@ def run_demo(
         [folders[network, seed] for network in DEMO_NETWORKS for seed in range(seeds)],
         out / "report.html",
         title="Digits where no digit was ever seen",
-        introduction=_INTRODUCTION.format(runs=_runs(seeds)) + table,
+        introduction=_INTRODUCTION.format(runs=_runs(seeds)) + table + (_LEARNED if grids == "learned" else ""),
     )
     return Demo(fields, seeds, report, pictures)
 

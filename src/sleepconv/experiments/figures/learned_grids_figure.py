@@ -13,7 +13,7 @@ import torch
 from tqdm import tqdm
 
 from sleepconv.experiments.figures.convergence_figures import read_simulation, write_simulation
-from sleepconv.experiments.figures.drawing import STYLE, load_pyplot, save
+from sleepconv.experiments.figures.drawing import STYLE, load_pyplot, save, write_caption
 from sleepconv.functional import adjusted_rand_index
 from sleepconv.nn import LocallyConnected2d
 from sleepconv.sleep import LateralLearning, learn_grids
@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 RECORD = "learned-grids"
 _COLOURS = {(3, 1): "#0072b2", (3, 2): "#56b4e9", (5, 1): "#d55e00", (5, 2): "#e69f00"}
 _SLOW = 5  # how much longer, at as much smaller a rate, the patient learner learns
+
+_CAPTION = (
+    "Agreement of learned lateral grids with the given ones (1: perfect, 0: chance) in layers of {size}×{size} neurons "
+    "with {in_channels} input and {out_channels} output channels, mean of {seeds} seeds (shaded: least to greatest). "
+    "Left: without noise; crosses: with flat receptive fields. Right: after {usual} sweeps, or (dashed) {slow} times as "
+    "many at 1/{slow} of the rate."
+)
 
 _Case = tuple[dict[str, Any], LateralLearning]
 
@@ -99,7 +106,7 @@ def draw(record: dict[str, Any], folder: Path) -> list[Path]:
     pyplot = load_pyplot()
     setup, usual = record["setup"], LateralLearning()
     with pyplot.rc_context(STYLE):
-        figure, (learning, noise) = pyplot.subplots(1, 2, figsize=(7.6, 3.2), sharey=True, layout="constrained")
+        figure, (learning, noise) = pyplot.subplots(1, 2, figsize=(7.6, 3.2), sharey=True)
         for kernel_size, stride in setup["layers"]:
             of_layer = [c for c in record["curves"] if (c["kernel_size"], c["stride"]) == (kernel_size, stride)]
             centred = [c for c in of_layer if c["field"] != "inf"]
@@ -114,7 +121,8 @@ def draw(record: dict[str, Any], folder: Path) -> list[Path]:
             _draw_curve(noise, slow, "noise", ls=(0, (4, 2)), **style | {"label": None})
             flat = [c for c in of_layer if c["field"] == "inf"]
             learning.plot([c["sweeps"] for c in flat], [np.mean(c["ari"]) for c in flat], "x", color=style["color"])
-        _label(learning, noise, usual, setup)
+        _label(learning, noise)
+        write_caption(figure, _CAPTION.format(**setup, usual=usual.sweeps, slow=_SLOW), width=7.6, plot=3.0)
         paths = save(figure, folder / f"figure-{RECORD}")
         pyplot.close(figure)
     return paths
@@ -128,16 +136,13 @@ def _draw_curve(axes: Axes, curves: list[dict[str, Any]], over: str, **style: An
     axes.fill_between(places, scores.min(axis=1), scores.max(axis=1), color=style["color"], alpha=0.12, lw=0)
 
 
-def _label(learning: Axes, noise: Axes, usual: LateralLearning, setup: dict[str, Any]) -> None:
-    size, seeds = setup["size"], setup["seeds"]
-    learning.set_title(f"From random connections ({size}×{size} neurons, {seeds} seeds)", loc="left", fontsize=9)
-    learning.set_xlabel("sweeps over all patterns; ×: flat receptive fields")
+def _label(learning: Axes, noise: Axes) -> None:
+    learning.set_title("From random connections", loc="left", fontsize=9)
+    learning.set_xlabel("sweeps over all patterns")
     learning.set_ylabel("adjusted Rand index")
     learning.set_ylim(-0.05, 1.05)
     learning.legend(fontsize=8, loc="center right")
-    noise.set_title(
-        f"{usual.sweeps} sweeps; dashed: {_SLOW * usual.sweeps}, at 1/{_SLOW} of the rate", loc="left", fontsize=9
-    )
+    noise.set_title("With noise", loc="left", fontsize=9)
     noise.set_xlabel("noise of each neuron / spread of its activity")
 
 
