@@ -28,8 +28,8 @@ _SLOW = 5  # how much longer, at as much smaller a rate, the patient learner lea
 _CAPTION = (
     "Agreement of learned lateral grids with the given ones (1: perfect, 0: chance) in layers of {size}×{size} neurons "
     "with {in_channels} input and {out_channels} output channels, mean of {seeds} seeds (shaded: least to greatest). "
-    "Left: without noise; crosses: with flat receptive fields. Right: after {usual} sweeps, or (dashed) {slow} times as "
-    "many at 1/{slow} of the rate."
+    "Left: without noise; crosses: with flat receptive fields. Right: after {usual} sweeps, or (dashed) {slow} times "
+    "as many at 1/{slow} of the rate."
 )
 
 _Case = tuple[dict[str, Any], LateralLearning]
