@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         to_locally_connected,
         to_per_patch,
     )
-    from sleepconv.sleep import Sleep
+    from sleepconv.sleep import Sleep, learn_grids
 
     __version__: str
 
@@ -42,6 +42,7 @@ _HOMES = {
         ["NothingConvertedWarning", "PerPatchLinear", "to_convolutional", "to_locally_connected", "to_per_patch"], "nn"
     ),
     "Sleep": "sleep",
+    "learn_grids": "sleep",
     "keep_freed_memory": "memory",
 }
 
@@ -56,6 +57,7 @@ __all__ = [
     "functional",
     "keep_freed_memory",
     "kernels",
+    "learn_grids",
     "models",
     "nn",
     "optim",

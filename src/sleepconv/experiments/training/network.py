@@ -12,7 +12,7 @@ from sleepconv.experiments.runs.run import Run
 from sleepconv.models import resnet8, resnet18, resnet20, three_layers
 from sleepconv.nn import to_locally_connected
 from sleepconv.optim import scaled_groups
-from sleepconv.sleep import Circuit, Hebbian, Instant, Rule, Sleep
+from sleepconv.sleep import Circuit, Hebbian, Instant, LateralLearning, Rule, Sleep, learn_all_grids_
 from sleepconv.sleep.layers import sleeping_layers, unwrapped
 
 _OUR_NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {
@@ -43,9 +43,12 @@ def build_network(run: Run, input_size: tuple[int, int, int], num_classes: int) 
             return model.to(memory_format=torch.channels_last)
         kept = _KEPT_CONVOLUTIONS[run.connectivity]
         shared = run.start == "shared"
-        return to_locally_connected(
+        model = to_locally_connected(
             model, torch.zeros(1, *input_size), keep_first=kept, copy_weights=shared, inplace=True
         )
+    if run.grids == "learned":
+        learn_all_grids_(model, image_shape=input_size, learning=LateralLearning(seed=run.seed))
+    return model
 
 
 def build_sleep(run: Run, model: nn.Module) -> Sleep | None:
