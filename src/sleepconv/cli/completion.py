@@ -32,7 +32,8 @@ def add_completion(verbs: Verbs, parser: argparse.ArgumentParser) -> None:
     """Add ``sleepconv completion``."""
     verb = verbs.add_parser(
         "completion",
-        help="print a script that lets bash or zsh complete what you type",
+        help="print a script that completes commands in bash and zsh",
+        description="Print a script that lets bash or zsh complete what you type.",
         epilog='example: eval "$(sleepconv completion)", in ~/.bashrc or ~/.zshrc',
     )
     verb.set_defaults(run=lambda options: _completion(parser))
