@@ -69,12 +69,14 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="sleepconv",
         description="Locally connected networks that become convolutional in their sleep.",
-        epilog="sleepconv VERB --help has details and an example.",
         formatter_class=WithoutHeading,
+        add_help=False,
     )
+    parser.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
     parser.set_defaults(debug=False)
     parser.add_argument("--version", action=Version, help="show versions")
-    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    title = "verbs (sleepconv VERB --help has details and an example)"
+    verbs = parser.add_subparsers(title=title, metavar="VERB", required=True)
     demo.add_demo(verbs)
     results.add_list(verbs)
     train.add_train(verbs)
