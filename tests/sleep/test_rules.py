@@ -95,14 +95,13 @@ def test_the_circuit_shares_as_in_the_papers_figure():
     assert -float(weight_snr(weight.flatten(1)).log()) == pytest.approx(-6.7, abs=0.7)
 
 
-def test_the_circuit_reports_its_course():
+def test_the_circuit_reports_how_far_it_got():
     rule, layer = Circuit(presentations=250), LocallyConnected2d(1, 2, 3, input_size=11)
     before = max(pool.negative_log_snr() for pool in LayerPools(layer).sharing)
     rule(layer)
     report = rule.reports[""]
-    assert [presentations for presentations, _ in report.trajectory] == [0, 100, 200, 250]
-    assert report.trajectory[0][1] == pytest.approx(before)
-    assert report.trajectory[-1][1] == report.negative_log_snr < before
+    assert report.steps == 250
+    assert report.negative_log_snr < before
     after = max(pool.negative_log_snr() for pool in LayerPools(layer).sharing)
     assert after == pytest.approx(report.negative_log_snr, abs=1e-3)
     assert 0 <= report.negative_rates < 1

@@ -2,13 +2,14 @@
 
 import argparse
 import json
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sleepconv.cli.verbs import Verbs
+from sleepconv.experiments.messages import logger
+from sleepconv.files import output_file, output_folder, write_atomically
 
 if TYPE_CHECKING:
     from sleepconv.experiments.runs import RunFolder
@@ -73,6 +74,7 @@ def _figure(options: argparse.Namespace) -> int:
         for option, (field, _, several, _) in _OF_SIMULATIONS.items()
         if option in given
     }
+    folder = output_folder(options.out)
     if options.name == "6":
         return _snr_figure(options)
     if options.name == "learning":
@@ -83,7 +85,7 @@ def _figure(options: argparse.Namespace) -> int:
         return _learned_grids_figure(options)
     from sleepconv.experiments.figures import convergence_figures
 
-    folder, marked = Path(options.out), convergence_figures.suffix(changes)
+    marked = convergence_figures.suffix(changes)
     simulation = convergence_figures.FIGURES[options.name].record
     record = convergence_figures.load_or_simulate(simulation, folder, seed=options.seed or 0, **changes)
     pooled = options.measure == "pooled"
@@ -137,7 +139,7 @@ def _snr_figure(options: argparse.Namespace) -> int:
 
     runs = _whole_runs(_existing(options.runs) or DEFAULT_RUNS)
     if not any(snr_figure.find_runs_of_figure(runs)):
-        _print_to_stderr(["no run of figure 6 is among the records: sleepconv sweep cifar10_figure_6a trains one"])
+        _warn(["no run of figure 6 is among the records: sleepconv sweep cifar10_figure_6a trains one"])
     for path in snr_figure.draw(runs, Path(options.out)):
         print(path)
     return 0
@@ -149,7 +151,7 @@ def _learning_figure(options: argparse.Namespace) -> int:
 
     chosen = {"dataset": options.dataset or "cifar10", "scale": options.scale}
     learning = learning_figure.read_learning(_existing(options.runs) or DEFAULT_RUNS, **chosen)
-    _print_to_stderr(learning.left_out)
+    _warn(learning.left_out)
     for path in learning_figure.draw(learning, Path(options.out)):
         print(path)
     return 0
@@ -181,7 +183,7 @@ def _list(options: argparse.Namespace) -> int:
         speed = probe()
     entries = listing.recipe_rows(records, options.dataset, speed)
     print(json.dumps(entries) if options.json else listing.as_text(entries))
-    _print_to_stderr(records.left_out)
+    _warn(records.left_out)
     return 0
 
 
@@ -225,7 +227,7 @@ def _keep(options: argparse.Namespace) -> int:
     runs = _whole_runs(_existing(options.runs) or [])
     if not runs:
         raise FileNotFoundError(f"no run in {', '.join(options.runs)}: a run is a folder with a recipe.json")
-    kept = Path(options.into).resolve()
+    kept = output_folder(options.into).resolve()
     if any(kept in folder.path.resolve().parents for folder in runs):
         raise ValueError(f"the runs are in {options.into} already; choose another folder with --into")
     finished = [folder for folder in runs if folder.summary() is not None]
@@ -236,7 +238,7 @@ def _keep(options: argparse.Namespace) -> int:
         except (ValueError, OSError) as error:
             failed.append(f"{folder.path} was not kept: {error}")
     left_out = [f"{folder.path} left out: it is not finished" for folder in runs if folder not in finished]
-    _print_to_stderr(failed + left_out)
+    _warn(failed + left_out)
     return 1 if failed else 0
 
 
@@ -269,29 +271,31 @@ def _table_name(text: str) -> int | str:
 def _table(options: argparse.Namespace) -> int:
     from sleepconv.experiments.results import tables
     from sleepconv.experiments.results.records import DEFAULT_RUNS
-    from sleepconv.files import write_atomically
 
+    out = output_file(options.out) if options.out else None
     chosen = {"dataset": options.dataset, "scale": options.scale}
     blocks, left_out = tables.blocks(options.table, _existing(options.runs) or DEFAULT_RUNS, **chosen)
     text = json.dumps([b.as_dict() for b in blocks]) + "\n" if options.json else tables.rendered(blocks, options.format)
-    if options.out:
-        write_atomically(Path(options.out), text)
-    print(options.out or text.rstrip("\n"))
-    _print_to_stderr(left_out)
+    if out:
+        write_atomically(out, text)
+    print(out or text.rstrip("\n"))
+    _warn(left_out)
     return 0
 
 
 def _existing(folders: list[str] | None) -> list[str] | None:
     """Return the folders that were named, and raise an error if one does not exist."""
     for folder in folders or ():
+        if Path(folder).is_file():
+            raise NotADirectoryError(f"{folder} is a file; name a folder of runs")
         if not Path(folder).is_dir():
             raise FileNotFoundError(f"the folder {folder} does not exist")
     return folders
 
 
-def _print_to_stderr(lines: Sequence[str]) -> None:
+def _warn(lines: Sequence[str]) -> None:
     for line in lines:
-        print(f"sleepconv: {line}", file=sys.stderr)
+        logger.warning("%s", line)
 
 
 def add_report(verbs: Verbs) -> None:
@@ -321,7 +325,7 @@ def _report(options: argparse.Namespace) -> int:
     runs = _whole_runs(options.runs, _check_pictures)
     print(write_report(runs, options.out, data_dir=options.data_dir))
     lost = [folder.path for folder in runs if folder.weights_lost()]
-    _print_to_stderr([f"the weights of {path} are missing; the report does without them" for path in lost])
+    _warn([f"the weights of {path} are missing; the report does without them" for path in lost])
     return 0
 
 
@@ -344,7 +348,7 @@ def _whole_runs(paths: Sequence[str], *checks: "Callable[[RunFolder], None]") ->
             for check in (RunFolder.check, *checks):
                 check(folder)
         except (ValueError, OSError) as error:
-            _print_to_stderr([f"{folder.path} left out: {error}"])
+            _warn([f"{folder.path} left out: {error}"])
         else:
             whole.append(folder)
     return whole

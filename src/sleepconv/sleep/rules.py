@@ -28,6 +28,7 @@ from sleepconv.sleep.layers import (
 )
 from sleepconv.sleep.patterns import random_cell
 from sleepconv.sleep.pools import LayerPools, Pool
+from sleepconv.sleep.watching import notice, watched
 
 Rate = float | Callable[[int], float]
 
@@ -160,23 +161,21 @@ class Instant(OnAnything):
 
 @dataclass(frozen=True)
 class CircuitReport:
-    """How a layer slept in its circuits: −log SNR (of the pool that shares least), and its course.
+    """How a layer slept in its circuits; ``sleepconv.analysis`` has its course step by step.
 
     Attributes:
-        negative_log_snr: −log SNR (Eq. 6) at the end.
+        negative_log_snr: −log SNR (Eq. 6) at the end, of the grid whose neurons agree least.
         steps: presentations.
-        trajectory: −log SNR at the start and after every hundred presentations, as (presentations, −log SNR).
         negative_rates: the share of neurons whose rate was below zero at the end of a presentation.
 
     >>> rule, weight = Circuit(presentations=200), torch.randn(20, 1, 4, generator=torch.Generator().manual_seed(0))
     >>> _ = rule(weight, torch.zeros(20, dtype=torch.int64))
-    >>> [presentations for presentations, _ in rule.reports["the tensor"].trajectory]
-    [0, 100, 200]
+    >>> rule.reports["the tensor"].steps
+    200
     """
 
     negative_log_snr: float
     steps: int
-    trajectory: tuple[tuple[int, float], ...]
     negative_rates: float
 
 
@@ -209,7 +208,7 @@ class Circuit(OnAnything):
             their weights.
         seed: of the patterns.
 
-    After a sleep, ``reports`` says how each layer did, and by which course.
+    After a sleep, ``reports`` says how each layer did.
 
     >>> weight = torch.tensor([1.0, 3.0]).reshape(2, 1, 1)
     >>> bool(Circuit(presentations=300)(weight, torch.zeros(2, dtype=torch.int64)).std() < 0.5)
@@ -265,29 +264,30 @@ class Circuit(OnAnything):
         decay = state.initial.new_full((layer.groups,), self.decay)
         scale = min(1.0, self.input_power / layer.inputs) ** 0.5
         most = 4 * float(state.initial.norm()) + 1e-30
-        trajectory, negative = [(0, pool.negative_log_snr())], 0.0
+        negative = 0.0
+        notice(pool, state.initial)
         for first in range(0, self.presentations, _AT_ONCE):
             number = min(_AT_ONCE, self.presentations - first)
             windows = layer.windows(pool, random_cell(layer, number, generator, state.initial))
             patterns = scale * windows.transpose(0, 1)
-            for _ in present_each_(state, patterns, rate=self.rate, decay=decay, constants=constants, first=first):
+            shown = present_each_(state, patterns, rate=self.rate, decay=decay, constants=constants, first=first)
+            for pattern, _ in zip(patterns, shown, strict=True):
                 negative += float((state.above_bias < -self.bias).double().mean())
+                if watched():
+                    notice(pool, state.weight, pattern[:, None])
             if not float(state.weight.norm()) <= most:
                 strongest = float(patterns.square().sum(dim=-1).max())
                 stable = (1 - self.momentum) * constants.fraction / strongest
                 raise DivergenceError(f"the circuit's weights diverge; rates below about {stable:.2g} are stable here")
-            pool.weight.copy_(state.weight)
-            trajectory.append((first + number, pool.negative_log_snr()))
-        return CircuitReport(trajectory[-1][1], self.presentations, tuple(trajectory), negative / self.presentations)
+        pool.weight.copy_(state.weight)
+        return CircuitReport(pool.negative_log_snr(), self.presentations, negative / self.presentations)
 
 
 def _worst(reports: list[CircuitReport]) -> CircuitReport:
     """Return the report of a layer from those of its pools."""
-    courses = zip(*(report.trajectory for report in reports), strict=True)
     return CircuitReport(
         max(report.negative_log_snr for report in reports),
         reports[0].steps,
-        tuple((course[0][0], max(snr for _, snr in course)) for course in courses),
         sum(report.negative_rates for report in reports) / len(reports),
     )
 

@@ -44,7 +44,7 @@ def open_image(content: bytes, name: str) -> "Image":
     try:
         from PIL import Image
     except ImportError as error:
-        raise ImportError("decoding images needs Pillow: pip install 'sleepconv[data]'") from error
+        raise ImportError("decoding images needs Pillow: pip install pillow") from error
     try:
         image = Image.open(io.BytesIO(content))
         image.decodermaxblock = len(content)  # in one block: 4 % faster than in the default 64 kB blocks

@@ -11,7 +11,7 @@ from jaxtyping import Int64, UInt8
 from torch import Tensor
 
 from sleepconv.experiments.data.decoding import Decoders, open_image, random_resized_crop, resized_crop
-from sleepconv.experiments.data.description import Dataset, StrPath, data_directory
+from sleepconv.experiments.data.description import INCOMPLETE, Dataset, StrPath, data_directory
 from sleepconv.experiments.data.images import IMAGENET, Batch, ChannelStatistics
 from sleepconv.experiments.data.translations import Buffers
 from sleepconv.experiments.runs.run import Crops
@@ -82,9 +82,7 @@ def imagenet_folders(data_dir: StrPath | None = None, *, train: bool = True, com
             f"the class folder {lacking / first} is missing: train/ has {len(classes)} classes, val/ {len(others)}"
         )
     if complete and len(classes) != 1000:
-        raise ValueError(
-            f"{folder / 'train'} has {len(classes)} class folders, but ImageNet has 1000; complete=False accepts that"
-        )
+        raise ValueError(f"{folder / 'train'} has {len(classes)} class folders, but ImageNet has 1000; {INCOMPLETE}")
     return ImageFolders(folder / ("train" if train else "val"), classes)
 
 

@@ -30,7 +30,7 @@ def load_pyplot() -> ModuleType:
     try:
         import matplotlib
     except ImportError:
-        raise RuntimeError("figures need matplotlib: pip install 'sleepconv[figures]'") from None
+        raise RuntimeError("figures need matplotlib: pip install matplotlib") from None
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
