@@ -66,7 +66,7 @@ def test_the_three_networks_differ_only_in_connectivity_and_sleep():
 
 def test_a_network_that_has_learned_its_grids_does_as_well(tmp_path):
     run = demo_run("local with sleep", scale=0.33, grids="learned")
-    assert (run.name, run.grids) == ("demo_local_with_sleep_learned_grids", "learned")
+    assert (run.name, run.grids) == (f"{DEMO_NETWORKS['local with sleep']}_learned_grids", "learned")
     _train_and_test(run, str(tmp_path))
     columns = read_visual_field(find_runs(tmp_path)[0]).by_column()
     assert sum(columns[column] for column in range(12, 17)) / 5 > 80

@@ -133,8 +133,8 @@ def demo_run(network: str, *, seed: int = 0, scale: float = 1.0, grids: Grids = 
     1
     """
     run = recipe(DEMO_NETWORKS[network], seed=seed, scale=scale)
-    if grids == "learned" and run.sleep_every:
-        run = run.changed(name=f"{run.name}_learned_grids", grids=grids)
+    if grids == "learned" and run.sleep_every is not None:
+        return run.changed(name=f"{run.name}_learned_grids", grids=grids)
     return run
 
 
