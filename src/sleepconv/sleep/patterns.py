@@ -143,10 +143,11 @@ class _Homeostasis:
 
 
 class Disinhibited:
-    """One grid of one channel fires at a time, all others are silent (variant of Fig. 3B in every layer).
+    """One grid of one channel fires at a time, all others are silent (Fig. 3B of the paper in every layer).
 
-    Its activity is [b + ŷ]₊ with the tonic input b = 1 and the homeostatic drive ŷ. The grids take turns, in an order
-    that is random for every layer.
+    It fires at the rate 1 + tanh(ŷ)/2: a tonic input of 1, and the homeostatic drive ŷ, which saturates, so that no
+    grid stays silent in its turn. The grids take turns, in an order that is random for every layer. Fig. 3B and
+    section 4.1 are the paper's; disinhibition, tonic input and homeostasis are ours.
     """
 
     def __init__(self, generator: torch.Generator) -> None:
@@ -159,7 +160,7 @@ class Disinhibited:
         presentations = torch.arange(len(cell), device=cell.device)
         chosen = self._next(name, drive.shape[1], len(cell)).to(cell.device)
         active = torch.zeros_like(drive)
-        active[presentations, chosen] = (1 + drive[presentations, chosen]).clamp_min(0)
+        active[presentations, chosen] = 1 + drive[presentations, chosen].tanh() / 2
         return active.view_as(cell)
 
     def _next(self, name: str, grids: int, number: int) -> Tensor:
