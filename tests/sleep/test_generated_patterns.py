@@ -7,7 +7,7 @@ from torch import nn
 import sleepconv
 from sleepconv.functional import hebbian_step_
 from sleepconv.sleep import Hebbian
-from sleepconv.sleep.hebbian import _PoolLearning
+from sleepconv.sleep.plasticity import PoolLearning
 from sleepconv.sleep.pools import LayerPools
 
 
@@ -87,7 +87,7 @@ def test_patterns_one_at_a_time_are_steps_of_equation_4(inhibition):
     for presentation in range(12):
         pattern = patterns[:, presentation : presentation + 1]
         hebbian_step_(expected, velocity, initial, pattern, rate=0.02, decay=0.3, inhibition=inhibition)
-    _PoolLearning(pool, rule).learn_one_at_a_time(patterns)
+    PoolLearning(pool, rule).learn_one_at_a_time(patterns)
     torch.testing.assert_close(pool.weight, expected)
 
 

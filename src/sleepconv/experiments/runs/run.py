@@ -12,7 +12,7 @@ from sleepconv.names import did_you_mean
 Connectivity = Literal["convolutional", "local", "local_after_first"]
 Start = Literal["independent", "shared"]
 OptimizerName = Literal["adamw", "sgd"]
-SleepRule = Literal["instant", "hebbian", "circuit"]
+SleepRule = Literal["instant", "hebbian", "circuit", "network_circuit"]
 Statistics = Literal["running", "reestimated"]
 Precision = Literal["auto", "float32", "bfloat16"]
 CHOICES: dict[str, tuple[str, ...]] = {

@@ -12,7 +12,7 @@ from sleepconv.models import resnet8, resnet18, resnet20, three_layers
 from sleepconv.names import did_you_mean
 from sleepconv.nn import to_locally_connected
 from sleepconv.optim import scaled_groups
-from sleepconv.sleep import Circuit, Hebbian, Instant, Rule, Sleep
+from sleepconv.sleep import Circuit, Hebbian, Instant, NetworkCircuit, Rule, Sleep
 from sleepconv.sleep.layers import sleeping_layers, unwrapped
 
 NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {
@@ -23,7 +23,12 @@ NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {
     "three_layers": lambda channels, classes: three_layers(classes, in_channels=channels),
 }
 _KEPT_CONVOLUTIONS = {"local": 0, "local_after_first": 1}
-RULES: dict[str, Callable[..., Rule]] = {"instant": Instant, "hebbian": Hebbian, "circuit": Circuit}
+RULES: dict[str, Callable[..., Rule]] = {
+    "instant": Instant,
+    "hebbian": Hebbian,
+    "circuit": Circuit,
+    "network_circuit": NetworkCircuit,
+}
 
 
 def build_network(run: Run, input_size: tuple[int, int, int], num_classes: int) -> nn.Module:
