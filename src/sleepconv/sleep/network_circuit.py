@@ -29,10 +29,10 @@ class NetworkCircuit(OnAnything):
         \tau \dot r_{inh} = -r_{inh} + \tfrac1N \textstyle\sum_j r_j - b
 
     Eq. 8 of Pogodin et al. (2021) in Euler steps, with the plasticity −(rᵢ − b) x − γ (wᵢ − wᵢ^init). Layers are driven
-    as by ``Hebbian(patterns="disinhibited")``: one grid of a layer's input fires at a time. A circuit passes on its mean
-    rate, :math:`\bar r - b = \bar z / (1 + \alpha)` (Eq. 9), so patterns would shrink (1 + α)-fold in each layer; the
-    homeostasis of the neurons between layers is the gain control that restores them. The circuit is the paper's; its
-    place in a network, the gain control and the rest before each presentation are ours.
+    as by ``Hebbian(patterns="disinhibited")``: one grid of a layer's input fires at a time. A circuit passes on its
+    mean rate, :math:`\bar r - b = \bar z / (1 + \alpha)` (Eq. 9), so patterns would shrink (1 + α)-fold in each layer;
+    the homeostasis of the neurons between layers is the gain control that restores them. The circuit is the paper's;
+    its place in a network, the gain control and the rest before each presentation are ours.
 
     Args:
         inhibition: α.
