@@ -70,7 +70,7 @@ def test_every_layer_of_a_chain_of_circuits_shares():
     rule = NetworkCircuit()
     rule(narrow())
     assert max(report.negative_log_snr for report in rule.reports.values()) < -6
-    assert max(report.log_noise_to_signal for report in rule.reports.values()) < -6
+    assert max(report.negative_log_pooled_snr for report in rule.reports.values()) < -6
     assert all(report.steps == 3 * 36 for report in rule.reports.values())
 
 

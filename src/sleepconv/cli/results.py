@@ -13,7 +13,7 @@ from sleepconv.cli.verbs import Verbs
 if TYPE_CHECKING:
     from sleepconv.experiments.runs import RunFolder
 
-_FIGURE_OPTIONS = {"6": ("runs",), "learning": ("runs", "dataset", "scale")}
+_FIGURE_OPTIONS = {"6": ("runs",), "learning": ("runs", "dataset", "scale"), "activity": ("runs", "seed")}
 
 
 def add_figure(verbs: Verbs) -> None:
@@ -23,11 +23,11 @@ def add_figure(verbs: Verbs) -> None:
         help="draw a figure of the paper from its record, simulated if needed",
         epilog="example: sleepconv figure 4a --out figures",
     )
-    names = ["4a", "4b", "5a", "5b", "4-noise", "6", "learning"]
+    names = ["4a", "4b", "5a", "5b", "4-noise", "schedule", "activity", "6", "learning"]
     verb.add_argument("name", choices=names, help="which figure; learning: the tables' runs, epoch by epoch")
     verb.add_argument("--out", metavar="DIR", default=".", help="where records and figures go (default: here)")
     verb.add_argument("--seed", type=int, metavar="N", help="of a simulation (default: 0)")
-    of_runs = verb.add_argument_group("of the figures 6 and learning")
+    of_runs = verb.add_argument_group("of the figures 6, learning and activity")
     of_runs.add_argument("--runs", metavar="DIR", nargs="+", help="their records (default: results and runs)")
     of_runs.add_argument("--dataset", metavar="NAME", help="of learning (default: cifar10)")
     of_runs.add_argument("--scale", type=float, metavar="S", help="of learning (default: the largest found)")
@@ -42,6 +42,10 @@ def _figure(options: argparse.Namespace) -> int:
         return _snr_figure(options)
     if options.name == "learning":
         return _learning_figure(options)
+    if options.name == "activity":
+        return _activity_figure(options)
+    if options.name == "schedule":
+        return _schedule_figure(options)
     from sleepconv.experiments.figures import convergence_figures
 
     folder = Path(options.out)
@@ -60,6 +64,26 @@ def _snr_figure(options: argparse.Namespace) -> int:
     if not any(snr_figure.find_runs_of_figure(runs)):
         _print_to_stderr(["no run of figure 6 is among the records: sleepconv sweep cifar10_figure_6a trains one"])
     for path in snr_figure.draw(runs, Path(options.out)):
+        print(path)
+    return 0
+
+
+def _activity_figure(options: argparse.Namespace) -> int:
+    from sleepconv.experiments.figures import activity_figure
+
+    runs = _whole_runs(options.runs) if options.runs else [None]
+    if len(runs) != 1:
+        raise ValueError(f"figure activity needs the folder of one run, got {len(runs)}")
+    for path in activity_figure.draw(Path(options.out), run=runs[0], seed=options.seed or 0):
+        print(path)
+    return 0
+
+
+def _schedule_figure(options: argparse.Namespace) -> int:
+    from sleepconv.experiments.figures import schedule_figure
+
+    folder = Path(options.out)
+    for path in schedule_figure.draw(schedule_figure.load_or_simulate(folder, seed=options.seed or 0), folder):
         print(path)
     return 0
 

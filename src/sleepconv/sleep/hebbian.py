@@ -42,7 +42,7 @@ class LayerReport:
         negative_log_snr: −log SNR (Eq. 6).
         condition: the inputs' condition number.
         steps: the steps taken.
-        log_noise_to_signal: log(Σ variance / Σ mean²) over all weights; unlike Eq. 6, a few weights that agree cannot
+        negative_log_pooled_snr: log(Σ variance / Σ mean²) over all weights: unlike in Eq. 6, a few that agree cannot
             hide the others.
         mean_shift: how far the mean filters have moved, relative to their size.
 
@@ -57,8 +57,18 @@ class LayerReport:
     negative_log_snr: float
     condition: float
     steps: int
-    log_noise_to_signal: float
+    negative_log_pooled_snr: float
     mean_shift: float
+
+
+def layer_report(pools: Sequence[Pool], initial: Sequence[Tensor], *, seen: Tensor, steps: int) -> LayerReport:
+    """Compare pools with their weights before the sleep; ``seen`` are patterns (patterns, inputs) of one pool."""
+    shifts = []
+    for pool, before in zip(pools, initial, strict=True):
+        mean = before.mean(dim=1)
+        shifts.append(float((pool.weight.mean(dim=1) - mean).norm() / mean.norm().clamp_min(1e-30)))
+    snr, pooled = (max(of(pool) for pool in pools) for of in (Pool.negative_log_snr, Pool.negative_log_pooled_snr))
+    return LayerReport(snr, condition_number(seen), steps, pooled, max(shifts))
 
 
 @dataclass(frozen=True)
@@ -274,19 +284,13 @@ class _NetworkSleep:
             (learning.learn_one_at_a_time if self.one_at_a_time else learning.learn)(scaled)
 
 
+def _report(learnings: Sequence[PoolLearning], seen: Tensor) -> LayerReport:
+    steps = max(learning.steps for learning in learnings)
+    return layer_report([one.pool for one in learnings], [one.initial for one in learnings], seen=seen, steps=steps)
+
+
 def _sleep_as_a_network(rule: Hebbian, model: nn.Module, layers: Mapping[str, LayerPools]) -> dict[str, LayerReport]:
     return _NetworkSleep(rule, model, layers).run()
-
-
-def _report(learnings: Sequence[PoolLearning], seen: Tensor) -> LayerReport:
-    pools = [learning.pool for learning in learnings]
-    return LayerReport(
-        max(pool.negative_log_snr() for pool in pools),
-        condition_number(seen),
-        max(learning.steps for learning in learnings),
-        max(pool.log_noise_to_signal() for pool in pools),
-        max(learning.mean_shift() for learning in learnings),
-    )
 
 
 # How patterns of each kind reach the pools, which learn meanwhile; a new kind needs an entry here.

@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 from sleepconv.functional.sizes import check_finite
 from sleepconv.simulation.circuit import CircuitConstants, PresentationMaps, presentation_maps
-from sleepconv.sleep.hebbian import LayerReport
+from sleepconv.sleep.hebbian import LayerReport, layer_report
 from sleepconv.sleep.layers import Border, check_border, check_something_to_share, sharing_grids
 from sleepconv.sleep.passing import SleepingNetwork
 from sleepconv.sleep.patterns import Disinhibited, network_period
 from sleepconv.sleep.plasticity import presented
-from sleepconv.sleep.pools import LayerPools, Pool, condition_number
+from sleepconv.sleep.pools import LayerPools, Pool
 from sleepconv.sleep.rules import LARGEST, DivergenceError, OnAnything, check_number, check_seed, write_back_
 
 _MOST_SWEEPS = 10**4
@@ -167,17 +167,8 @@ class _Circuits:
     def report(self, name: str) -> LayerReport:
         """Say how a layer slept."""
         pools = self.layers[name].sharing
-        shifts = []
-        for pool in pools:
-            before, now = self.initial[id(pool)].mean(dim=1), pool.weight.mean(dim=1)
-            shifts.append(float((now - before).norm() / before.norm().clamp_min(1e-30)))
-        return LayerReport(
-            max(pool.negative_log_snr() for pool in pools),
-            condition_number(torch.cat(self.seen[id(pools[0])])),
-            self.presentations[name],
-            max(pool.log_noise_to_signal() for pool in pools),
-            max(shifts),
-        )
+        seen = torch.cat(self.seen[id(pools[0])])
+        return layer_report(pools, [self.initial[id(pool)] for pool in pools], seen=seen, steps=len(seen))
 
     def _maps(self, powers: Tensor, inputs: int) -> PresentationMaps:
         """Condense the Euler steps of these presentations; all pools of a layer see the same powers."""

@@ -127,11 +127,6 @@ class PoolLearning:
         if target is not None and (self.steps % 4 == 0 or patterns is None):
             self.done = self.pool.negative_log_snr() < target
 
-    def mean_shift(self) -> float:
-        """Return how far the mean filters have moved in this sleep, relative to their size."""
-        before, now = self.initial.mean(dim=1), self.pool.weight.mean(dim=1)
-        return float((now - before).norm() / before.norm().clamp_min(1e-30))
-
     def spread(self) -> float:
         """Return how far the neurons are from their mean."""
         return float((self.pool.weight - self.pool.weight.mean(dim=1, keepdim=True)).norm())

@@ -31,7 +31,7 @@ class Pool:
         """Return −log SNR of the pool (Eq. 6); −∞ where all its weights agree."""
         return -float(weight_snr(self.weight.movedim(1, 0).flatten(1)).log())
 
-    def log_noise_to_signal(self) -> float:
+    def negative_log_pooled_snr(self) -> float:
         """Return log(Σ variance / Σ mean²) over all weights; unlike Eq. 6, a few that agree cannot hide the others."""
         variance, mean = torch.var_mean(self.weight.double(), dim=1, correction=0)
         return float((variance.sum() / mean.square().sum()).log())
