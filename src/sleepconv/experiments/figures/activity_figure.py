@@ -54,7 +54,7 @@ def draw(folder: Path, *, run: RunFolder | None = None, seed: int = 0) -> list[P
             _draw_map(panel, title, values)
         axes[0, 0].set_ylabel("awake", fontsize=10)
         axes[1, 0].set_ylabel("asleep", fontsize=10)
-        lines = textwrap.wrap(_CAPTION.format(network=about), width=150)
+        lines = textwrap.wrap(_CAPTION.format(network=about), width=170)
         under = 0.14 * len(lines) / 3.6
         figure.tight_layout(rect=(0, under, 1, 1))
         figure.text(0.015, 0.012, "\n".join(lines), fontsize=7, va="bottom", linespacing=1.25)

@@ -115,7 +115,7 @@ def draw(record: dict[str, Any], folder: Path) -> list[Path]:
         figure, axes = pyplot.subplots(1, 3, figsize=(8.2, 3.5))
         _draw_against_equalisation(axes[0], short, "mean_shift", scale=100)
         axes[0].set(title="A. What moves", ylabel="shift of the mean filters, %", ylim=(-3, None))
-        axes[0].legend(fontsize=8)
+        axes[0].legend(fontsize=8, loc=(0.02, 0.12))
         _draw_against_equalisation(axes[1], short, "negative_log_snr")
         axes[1].set(title="B. What is shared", ylabel=r"$-\log\,\mathrm{SNR}_w$")
         shifts = [100 * sleep["mean_shift"] for sleep in long]
@@ -123,7 +123,7 @@ def draw(record: dict[str, Any], folder: Path) -> list[Path]:
         axes[2].set(title="C. What returns", xlabel="steps", ylabel="shift of the mean filters, %", ylim=(-3, None))
         for panel in axes:
             panel.title.set_fontsize(9)
-        lines = textwrap.wrap(_CAPTION.format(**setup), width=150)
+        lines = textwrap.wrap(_CAPTION.format(**setup), width=170)
         under = 0.14 * len(lines) / 3.5 + 0.02
         figure.tight_layout(rect=(0, under, 1, 1))
         figure.text(0.015, 0.012, "\n".join(lines), fontsize=7, va="bottom", linespacing=1.25)
