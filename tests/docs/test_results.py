@@ -9,6 +9,7 @@ import pytest
 from matplotlib.testing.compare import compare_images
 
 from sleepconv.cli import main
+from sleepconv.experiments.figures import schedule_figure
 from sleepconv.experiments.figures.convergence_figures import FIGURES, SETUPS, draw, read_simulation
 from sleepconv.experiments.runs import find_runs
 from sleepconv.experiments.runs.folder import ENVIRONMENT, METRICS, RECIPE, SUMMARY
@@ -49,6 +50,20 @@ def test_figure_4_is_drawn_from_the_record_of_its_simulation(name, tmp_path):
     assert record["setup"] == json.loads(json.dumps(asdict(SETUPS[simulation])))
     draw(name, record, tmp_path)
     shown = ROOT / f"docs/pictures/figure-{name}.png"
+    assert compare_images(str(shown), str(tmp_path / shown.name), tol=5) is None
+
+
+def test_the_figure_of_the_schedule_is_drawn_from_the_record_of_its_simulation(tmp_path):
+    record = read_simulation(ROOT / "results/convergence/schedule.json")
+    assert record["setup"] == json.loads(json.dumps(asdict(schedule_figure.Schedule())))
+    schedule_figure.draw(record, tmp_path)
+    shown = ROOT / "docs/pictures/figure-schedule.png"
+    assert compare_images(str(shown), str(tmp_path / shown.name), tol=5) is None
+
+
+def test_the_picture_of_activity_is_what_its_command_draws(tmp_path):
+    assert main(["figure", "activity", "--out", str(tmp_path)]) == 0
+    shown = ROOT / "docs/pictures/figure-activity.png"
     assert compare_images(str(shown), str(tmp_path / shown.name), tol=5) is None
 
 

@@ -98,3 +98,13 @@ def test_momentum_and_noise_are_possible_too():
     rule = Hebbian(patterns="disinhibited", steps=40, momentum=0.5, noise=0.01, decay=1e-3)
     rule(narrow(2))
     assert worst(rule) < -3
+
+
+def test_a_resnet18_with_its_stem_kept_shares_in_every_layer():
+    torch.manual_seed(0)
+    images = (3, 128, 128)  # the last layers then have 4×4 neurons, so that most grids have several
+    model = sleepconv.models.resnet18(num_classes=2, width=4, stem="7x7")
+    local = sleepconv.to_locally_connected(model, torch.zeros(1, *images), keep_first=1)
+    rule = Hebbian(patterns="disinhibited", steps=1, image_shape=images)
+    rule(local)
+    assert worst(rule) < -12

@@ -49,13 +49,13 @@ def draw(folder: Path, *, run: RunFolder | None = None, seed: int = 0) -> list[P
     about = "A locally connected network that has not learned yet" if run is None else f"Network of {run.recipe().name}"
     panels = _panels(model, image)
     with pyplot.rc_context(STYLE):
-        figure, axes = pyplot.subplots(2, 3, figsize=(8.2, 3.6))
+        figure, axes = pyplot.subplots(2, 3, figsize=(8.2, 3.8))
         for panel, (title, values) in zip(axes.flat, panels.items(), strict=True):
             _draw_map(panel, title, values)
         axes[0, 0].set_ylabel("awake", fontsize=10)
         axes[1, 0].set_ylabel("asleep", fontsize=10)
-        lines = textwrap.wrap(_CAPTION.format(network=about), width=170)
-        under = 0.14 * len(lines) / 3.6
+        lines = textwrap.wrap(_CAPTION.format(network=about), width=160)
+        under = 0.14 * len(lines) / 3.8
         figure.tight_layout(rect=(0, under, 1, 1))
         figure.text(0.015, 0.012, "\n".join(lines), fontsize=7, va="bottom", linespacing=1.25)
         paths = save(figure, folder / "figure-activity")
@@ -135,7 +135,7 @@ def _draw_map(axes: Axes, title: str, values: Any) -> None:
     largest = float(values.abs().max()) or 1.0
     signed = bool(values.min() < 0)
     limits = {"vmin": -largest, "vmax": largest, "cmap": "RdBu_r"} if signed else {"vmin": 0, "cmap": "viridis"}
-    axes.imshow(values.detach(), interpolation="nearest", **limits)
+    axes.imshow(values.detach().numpy(), interpolation="nearest", **limits)
     axes.set_title(title, fontsize=9)
     axes.set_xticks([])
     axes.set_yticks([])

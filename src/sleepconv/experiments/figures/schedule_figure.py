@@ -123,7 +123,7 @@ def draw(record: dict[str, Any], folder: Path) -> list[Path]:
         axes[2].set(title="C. What returns", xlabel="steps", ylabel="shift of the mean filters, %", ylim=(-3, None))
         for panel in axes:
             panel.title.set_fontsize(9)
-        lines = textwrap.wrap(_CAPTION.format(**setup), width=170)
+        lines = textwrap.wrap(_CAPTION.format(**setup), width=160)
         under = 0.14 * len(lines) / 3.5 + 0.02
         figure.tight_layout(rect=(0, under, 1, 1))
         figure.text(0.015, 0.012, "\n".join(lines), fontsize=7, va="bottom", linespacing=1.25)
