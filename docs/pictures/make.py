@@ -1,6 +1,6 @@
 """Draw the pictures of the documentation: ``python docs/pictures/make.py [NAME ...]``; all take about a minute.
 
-``accuracy-maps.png`` comes from ``sleepconv demo --out demo``; ``figure-*.png`` come from ``sleepconv figure`` (records of
+``accuracy-maps.png`` comes from ``sleepconv demo --out demo``, ``figure-*.png`` from ``sleepconv figure`` (records of
 simulations are in ``results/convergence``).
 """
 

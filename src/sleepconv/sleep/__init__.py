@@ -4,18 +4,20 @@
 hold parts of them (``distributed``) and lets a rule change their weights: ``Instant`` or ``Circuit`` (``rules``) or
 ``Hebbian`` (``hebbian``; its step is Eq. 4, ``sleepconv.functional.hebbian_step_``) or ``NetworkCircuit``
 (``network_circuit``). All but ``Instant`` show patterns (``patterns``) to pools of neurons (``pools``), which learn
-(``plasticity``); some patterns pass through the network (``passing``). ``lightning`` has a callback for PyTorch
-Lightning.
+(``plasticity``), and can be watched (``watching``); some patterns pass through the network (``passing``). ``compact``
+saves what has slept; ``lightning`` has a callback for PyTorch Lightning.
 """
 
+from sleepconv.sleep.compact import compact_state, load_compact_state
 from sleepconv.sleep.hebbian import Hebbian, LayerReport
 from sleepconv.sleep.layers import SleepingLayer, sleeping_layers
 from sleepconv.sleep.network_circuit import NetworkCircuit
-from sleepconv.sleep.rules import Circuit, DivergenceError, Instant, Rule
+from sleepconv.sleep.rules import Circuit, CircuitReport, DivergenceError, Instant, Rule
 from sleepconv.sleep.sleep import Sleep, SleepRecord
 
 __all__ = [
     "Circuit",
+    "CircuitReport",
     "DivergenceError",
     "Hebbian",
     "Instant",
@@ -25,5 +27,7 @@ __all__ = [
     "Sleep",
     "SleepRecord",
     "SleepingLayer",
+    "compact_state",
+    "load_compact_state",
     "sleeping_layers",
 ]

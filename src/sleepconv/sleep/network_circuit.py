@@ -16,6 +16,7 @@ from sleepconv.sleep.patterns import Disinhibited, network_period
 from sleepconv.sleep.plasticity import presented
 from sleepconv.sleep.pools import LayerPools, Pool
 from sleepconv.sleep.rules import LARGEST, DivergenceError, OnAnything, check_number, check_seed, write_back_
+from sleepconv.sleep.watching import notice
 
 _MOST_SWEEPS = 10**4
 
@@ -132,6 +133,8 @@ class _Circuits:
             for name, pools in self.layers.items()
         }
         self.seen: dict[int, list[Tensor]] = {pool: [] for pool in self.initial}
+        for pool in (pool for pools in self.layers.values() for pool in pools.sharing):
+            notice(pool, pool.weight)
         self._latest: tuple[Tensor, PresentationMaps] | None = None
 
     def learn(self, name: str, pools: LayerPools, pool: Pool, windows: Tensor) -> Tensor:
@@ -161,6 +164,7 @@ class _Circuits:
             factors = keep + powers * of_displacement
             parts.append(presented(value, origin, factors, 1 - factors + powers * of_initial))
         pool.weight.copy_(parts[0].add_(parts[1]))
+        notice(pool, pool.weight, windows * pools.inputs**0.5)
         if not float(pool.weight.norm()) <= 4 * float(initial.norm()) + 1e-30:
             raise DivergenceError(f"the circuit's weights diverge at speed={self.rule.speed}; 0.25 is stable")
 

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from sleepconv.functional.measures import weight_snr
+from sleepconv.functional.measures import pooled_weight_snr, weight_snr
 from sleepconv.functional.sizes import padding_sides
 from sleepconv.kernels.lattice import Index, grid_indices
 from sleepconv.sleep.layers import Border, sharing_grids
@@ -21,6 +21,7 @@ class Pool:
     index: list[Index]
     phase: tuple[int, ...]
     weight: Float[Tensor, "groups neurons channels inputs"]
+    layer: Any = None
 
     @property
     def neurons(self) -> int:
@@ -33,8 +34,7 @@ class Pool:
 
     def negative_log_pooled_snr(self) -> float:
         """Return log(Σ variance / Σ mean²) over all weights; unlike Eq. 6, a few that agree cannot hide the others."""
-        variance, mean = torch.var_mean(self.weight.double(), dim=1, correction=0)
-        return float((variance.sum() / mean.square().sum()).log())
+        return -float(pooled_weight_snr(self.weight.movedim(1, 0).flatten(1).double()).log())
 
 
 class LayerPools:
@@ -72,7 +72,7 @@ class LayerPools:
         filters = torch.cat([self.layer.weight.detach()[i].flatten(0, self.grids.dim() - 1) for i in indices])
         filters = filters.to(torch.promote_types(filters.dtype, torch.float32))
         weight = filters.reshape(len(filters), self.groups, -1, self.inputs).transpose(0, 1).contiguous()
-        return Pool(indices, tuple(axis.start for axis in indices[0]), weight)
+        return Pool(indices, tuple(axis.start for axis in indices[0]), weight, self.layer)
 
     def windows(
         self, pool: Pool, cell: Float[Tensor, "patterns in_channels *period"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 
 from sleepconv.experiments.data import load_task
 from sleepconv.experiments.data.images import CHANCES
-from sleepconv.experiments.figures.drawing import STYLE, load_pyplot, save
+from sleepconv.experiments.figures.drawing import STYLE, load_pyplot, save, write_caption
 from sleepconv.experiments.runs import RunFolder
 from sleepconv.models import three_layers
 from sleepconv.nn import to_locally_connected
@@ -49,15 +48,12 @@ def draw(folder: Path, *, run: RunFolder | None = None, seed: int = 0) -> list[P
     about = "A locally connected network that has not learned yet" if run is None else f"Network of {run.recipe().name}"
     panels = _panels(model, image)
     with pyplot.rc_context(STYLE):
-        figure, axes = pyplot.subplots(2, 3, figsize=(8.2, 3.8))
+        figure, axes = pyplot.subplots(2, 3)
         for panel, (title, values) in zip(axes.flat, panels.items(), strict=True):
             _draw_map(panel, title, values)
         axes[0, 0].set_ylabel("awake", fontsize=10)
         axes[1, 0].set_ylabel("asleep", fontsize=10)
-        lines = textwrap.wrap(_CAPTION.format(network=about), width=160)
-        under = 0.14 * len(lines) / 3.8
-        figure.tight_layout(rect=(0, under, 1, 1))
-        figure.text(0.015, 0.012, "\n".join(lines), fontsize=7, va="bottom", linespacing=1.25)
+        write_caption(figure, _CAPTION.format(network=about), width=8.2, plot=3.3)
         paths = save(figure, folder / "figure-activity")
         pyplot.close(figure)
     return paths
@@ -132,10 +128,9 @@ def _answers(model: nn.Module, active: Tensor) -> Tensor:
 
 
 def _draw_map(axes: Axes, title: str, values: Any) -> None:
-    largest = float(values.abs().max()) or 1.0
-    signed = bool(values.min() < 0)
-    limits = {"vmin": -largest, "vmax": largest, "cmap": "RdBu_r"} if signed else {"vmin": 0, "cmap": "viridis"}
-    axes.imshow(values.detach().numpy(), interpolation="nearest", **limits)
+    signed, largest = bool(values.min() < 0), float(values.abs().max()) or 1.0
+    lowest, colours = (-largest, "RdBu_r") if signed else (0.0, "viridis")
+    axes.imshow(values.detach().numpy(), interpolation="nearest", vmin=lowest, vmax=largest, cmap=colours)
     axes.set_title(title, fontsize=9)
     axes.set_xticks([])
     axes.set_yticks([])

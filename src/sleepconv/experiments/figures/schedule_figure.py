@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -12,7 +11,7 @@ import torch
 from torch import nn
 
 from sleepconv.experiments.figures.convergence_figures import read_simulation, simulate, write_simulation
-from sleepconv.experiments.figures.drawing import COLOURS, STYLE, load_pyplot, save
+from sleepconv.experiments.figures.drawing import COLOURS, STYLE, load_pyplot, save, write_caption
 from sleepconv.nn import to_locally_connected
 from sleepconv.sleep import Hebbian
 
@@ -112,7 +111,7 @@ def draw(record: dict[str, Any], folder: Path) -> list[Path]:
         record["curves"][2 * len(setup["equalisations"]) :],
     )
     with pyplot.rc_context(STYLE):
-        figure, axes = pyplot.subplots(1, 3, figsize=(8.2, 3.5))
+        figure, axes = pyplot.subplots(1, 3)
         _draw_against_equalisation(axes[0], short, "mean_shift", scale=100)
         axes[0].set(title="A. What moves", ylabel="shift of the mean filters, %", ylim=(-3, None))
         axes[0].legend(fontsize=8, loc=(0.02, 0.12))
@@ -123,10 +122,7 @@ def draw(record: dict[str, Any], folder: Path) -> list[Path]:
         axes[2].set(title="C. What returns", xlabel="steps", ylabel="shift of the mean filters, %", ylim=(-3, None))
         for panel in axes:
             panel.title.set_fontsize(9)
-        lines = textwrap.wrap(_CAPTION.format(**setup), width=160)
-        under = 0.14 * len(lines) / 3.5 + 0.02
-        figure.tight_layout(rect=(0, under, 1, 1))
-        figure.text(0.015, 0.012, "\n".join(lines), fontsize=7, va="bottom", linespacing=1.25)
+        write_caption(figure, _CAPTION.format(**setup), width=8.2, plot=2.9)
         paths = save(figure, folder / "figure-schedule")
         pyplot.close(figure)
     return paths
