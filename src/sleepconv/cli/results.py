@@ -14,7 +14,13 @@ from sleepconv.files import output_file, output_folder, write_atomically
 if TYPE_CHECKING:
     from sleepconv.experiments.runs import RunFolder
 
-_OF_RUNS = {"6": ("runs",), "learning": ("runs", "dataset", "scale")}
+_OPTIONS = {
+    "6": ("runs",),
+    "learning": ("runs", "dataset", "scale"),
+    "activity": ("runs", "seed"),
+    "schedule": ("seed",),
+    "learned-grids": ("seed",),
+}
 # Options of simulated figures: the field of the simulation, the type of its value or values, and help.
 _OF_SIMULATIONS: dict[str, tuple[str, type, bool, str]] = {
     "inhibition": ("inhibition", float, False, "α"),
@@ -42,7 +48,7 @@ def add_figure(verbs: Verbs) -> None:
         help="draw a figure of the paper from its record, simulated if needed",
         epilog="example: sleepconv figure 4b --inhibition 3 --tau 20 --out figures",
     )
-    names = ["4a", "4b", "5a", "5b", "4-noise", "robustness", "learned-grids", "6", "learning"]
+    names = ["4a", "4b", "5a", "5b", "4-noise", "robustness", "learned-grids", "schedule", "activity", "6", "learning"]
     verb.add_argument("name", choices=names, help="which figure; learning: the tables' runs, epoch by epoch")
     verb.add_argument("--out", metavar="DIR", default=".", help="where records and figures go (default: here)")
     simulated = verb.add_argument_group(
@@ -55,7 +61,7 @@ def add_figure(verbs: Verbs) -> None:
     for option, (field, kind, several, text) in _OF_SIMULATIONS.items():
         number = {"type": kind, "metavar": "N" if kind is int else "X", "nargs": "+" if several else None}
         simulated.add_argument(f"--{option}", dest=f"simulated_{field}", help=text, **number)
-    of_runs = verb.add_argument_group("of the figures 6 and learning")
+    of_runs = verb.add_argument_group("of the figures 6, learning and activity")
     of_runs.add_argument("--runs", metavar="DIR", nargs="+", help="their records (default: results and runs)")
     of_runs.add_argument("--dataset", metavar="NAME", help="of learning (default: cifar10)")
     of_runs.add_argument("--scale", type=float, metavar="S", help="of learning (default: the largest found)")
@@ -79,6 +85,10 @@ def _figure(options: argparse.Namespace) -> int:
         return _snr_figure(options)
     if options.name == "learning":
         return _learning_figure(options)
+    if options.name == "activity":
+        return _activity_figure(options)
+    if options.name == "schedule":
+        return _schedule_figure(options)
     if options.name == "robustness":
         return _robustness_figures(options, changes)
     if options.name == "learned-grids":
@@ -96,10 +106,8 @@ def _figure(options: argparse.Namespace) -> int:
 
 def _options_of(figure: str) -> set[str]:
     """Return the options that a figure has."""
-    if figure in _OF_RUNS:
-        return set(_OF_RUNS[figure])
-    if figure == "learned-grids":
-        return {"seed"}
+    if figure in _OPTIONS:
+        return set(_OPTIONS[figure])
     from sleepconv.experiments.figures import convergence_figures, robustness_figure
 
     text = convergence_figures.FIGURES.get(figure)
@@ -141,6 +149,26 @@ def _snr_figure(options: argparse.Namespace) -> int:
     if not any(snr_figure.find_runs_of_figure(runs)):
         _warn(["no run of figure 6 is among the records: sleepconv sweep cifar10_figure_6a trains one"])
     for path in snr_figure.draw(runs, Path(options.out)):
+        print(path)
+    return 0
+
+
+def _activity_figure(options: argparse.Namespace) -> int:
+    from sleepconv.experiments.figures import activity_figure
+
+    runs = _whole_runs(options.runs) if options.runs else [None]
+    if len(runs) != 1:
+        raise ValueError(f"figure activity needs the folder of one run, got {len(runs)}")
+    for path in activity_figure.draw(Path(options.out), run=runs[0], seed=options.seed or 0):
+        print(path)
+    return 0
+
+
+def _schedule_figure(options: argparse.Namespace) -> int:
+    from sleepconv.experiments.figures import schedule_figure
+
+    folder = Path(options.out)
+    for path in schedule_figure.draw(schedule_figure.load_or_simulate(folder, seed=options.seed or 0), folder):
         print(path)
     return 0
 

@@ -224,6 +224,14 @@ _vary(
     "As cifar10_hebbian_sleep_every_100, but the neurons between layers generate the patterns, one grid at a time.",
     sleep_options={"patterns": "disinhibited", "decay": 1e-4, "steps": 1},
 )
+_vary(
+    "cifar10_circuit_sleep_every_100",
+    "cifar10_sleep_every_100",
+    "Sections 4.1 and 4.2 together: the circuit of Eq. 8 in every layer, with patterns that the layers generate, every "
+    "100 steps. The paper did not run it; docs/sleep.md says what is ours.",
+    sleep_rule="network_circuit",
+    sleep_options={"inhibition": 10.0, "decay": 1e-4},
+)
 
 # How fast a sleeping network learns: ours, see docs/ideas/learning-speed.md.
 _vary(

@@ -89,7 +89,9 @@ NETWORKS = Registry(
 )
 """Functions of the number of channels and classes that return a convolutional network."""
 
-RULES = Registry("sleep rule", "sleepconv.experiments.training.network", ("instant", "hebbian", "circuit"))
+RULES = Registry(
+    "sleep rule", "sleepconv.experiments.training.network", ("instant", "hebbian", "circuit", "network_circuit")
+)
 """Classes or functions that make a rule from a run's ``sleep_options``."""
 
 DATASETS = Registry(

@@ -60,7 +60,7 @@ class Run:
             runs; see `sleepconv.experiments.data.load_task`.
         repetitions: translated copies of each image within a batch.
         sleep_every: optimizer steps from sleep to sleep, or None for a network that never sleeps.
-        sleep_rule: instant, hebbian, circuit, or one that `register_rule` has registered.
+        sleep_rule: instant, hebbian, circuit, network_circuit, or one that `register_rule` has registered.
         sleep_options: what else the rule takes.
         grids: who shares with whom in sleep is "given", or was "learned" from correlations before training; see
             `sleepconv.sleep.learn_all_grids_`.

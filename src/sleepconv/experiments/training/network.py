@@ -12,7 +12,7 @@ from sleepconv.experiments.runs.run import Run
 from sleepconv.models import resnet8, resnet18, resnet20, three_layers
 from sleepconv.nn import to_locally_connected
 from sleepconv.optim import scaled_groups
-from sleepconv.sleep import Circuit, Hebbian, Instant, LateralLearning, Rule, Sleep, learn_all_grids_
+from sleepconv.sleep import Circuit, Hebbian, Instant, LateralLearning, NetworkCircuit, Rule, Sleep, learn_all_grids_
 from sleepconv.sleep.layers import sleeping_layers, unwrapped
 
 _OUR_NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {
@@ -23,7 +23,12 @@ _OUR_NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {
     "three_layers": lambda channels, classes: three_layers(classes, in_channels=channels),
 }
 _KEPT_CONVOLUTIONS = {"local": 0, "local_after_first": 1}
-_OUR_RULES: dict[str, Callable[..., Rule]] = {"instant": Instant, "hebbian": Hebbian, "circuit": Circuit}
+_OUR_RULES: dict[str, Callable[..., Rule]] = {
+    "instant": Instant,
+    "hebbian": Hebbian,
+    "circuit": Circuit,
+    "network_circuit": NetworkCircuit,
+}
 for _registry, _ours in ((NETWORKS, _OUR_NETWORKS), (RULES, _OUR_RULES)):
     for _name, _build in _ours.items():
         _registry.add(_name, _build)
