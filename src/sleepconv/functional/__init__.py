@@ -3,11 +3,13 @@
 from sleepconv.functional.grids import interior_neurons, lateral_grids, leave_border_alone
 from sleepconv.functional.locally_connected import locally_connected1d, locally_connected2d, locally_connected3d
 from sleepconv.functional.measures import weight_snr
+from sleepconv.functional.on_grids import grid_convolution
 from sleepconv.functional.per_patch import per_patch_linear
 from sleepconv.functional.sharing import grid_sums, hebbian_step_, set_grids_, share_weights_
 from sleepconv.functional.sizes import output_size
 
 __all__ = [
+    "grid_convolution",
     "grid_sums",
     "hebbian_step_",
     "interior_neurons",
