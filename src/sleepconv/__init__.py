@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         NothingConvertedWarning,
         PerPatchLinear,
         to_convolutional,
+        to_grid_convolutional,
         to_locally_connected,
         to_per_patch,
     )
@@ -24,9 +25,8 @@ if TYPE_CHECKING:
 _HOMES = {
     **dict.fromkeys(["brain", "experiments", "functional", "kernels", "models", "nn"]),
     **dict.fromkeys(["optim", "simulation", "sleep", "testing"]),
-    **dict.fromkeys(
-        ["NothingConvertedWarning", "PerPatchLinear", "to_convolutional", "to_locally_connected", "to_per_patch"], "nn"
-    ),
+    **dict.fromkeys(["NothingConvertedWarning", "PerPatchLinear", "to_convolutional", "to_grid_convolutional"], "nn"),
+    **dict.fromkeys(["to_locally_connected", "to_per_patch"], "nn"),
     "Sleep": "sleep",
     "keep_freed_memory": "memory",
 }
@@ -47,6 +47,7 @@ __all__ = [
     "sleep",
     "testing",
     "to_convolutional",
+    "to_grid_convolutional",
     "to_locally_connected",
     "to_per_patch",
 ]

@@ -106,7 +106,9 @@ def _as_convolutions(x: Tensor, weight: Tensor, g: Geometry) -> Tensor:
         return responses[0]
     y = torch.stack(responses, dim=2).unflatten(2, spacing)
     order = [axis for a in range(axes) for axis in (2 + axes + a, 2 + a)]  # neuron, grid along each axis
-    y = y.permute(0, 1, *order).reshape(g.batch, g.out_channels, *[n * t for n, t in zip(neurons, spacing, strict=True)])
+    y = y.permute(0, 1, *order).reshape(
+        g.batch, g.out_channels, *[n * t for n, t in zip(neurons, spacing, strict=True)]
+    )
     return y[(..., *[slice(n) for n in g.output_size])].contiguous()
 
 

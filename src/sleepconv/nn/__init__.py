@@ -1,6 +1,8 @@
 """Locally connected and per-patch layers, and the conversion of shared layers to them and back."""
 
-from sleepconv.nn.conversion import NothingConvertedWarning, to_convolutional, to_locally_connected, to_per_patch
+from sleepconv.nn.conversion import NothingConvertedWarning, to_locally_connected, to_per_patch
+from sleepconv.nn.grid_convolution import GridConvolution
+from sleepconv.nn.inference import to_convolutional, to_grid_convolutional
 from sleepconv.nn.layout import (
     LayoutKeepingBatchNorm2d,
     LayoutKeepingReLU,
@@ -16,6 +18,7 @@ from sleepconv.nn.modules import (
 )
 
 __all__ = [
+    "GridConvolution",
     "LayoutKeepingBatchNorm2d",
     "LayoutKeepingReLU",
     "LocallyConnected",
@@ -27,6 +30,7 @@ __all__ = [
     "forget_layout",
     "keep_layout",
     "to_convolutional",
+    "to_grid_convolutional",
     "to_locally_connected",
     "to_per_patch",
 ]

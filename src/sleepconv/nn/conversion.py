@@ -1,4 +1,4 @@
-"""Conversion of whole models: from shared layers to ones without weight sharing, and back."""
+"""Conversion of whole models: from shared layers to ones without weight sharing; ``inference`` leads back."""
 
 import copy
 import warnings
@@ -13,7 +13,7 @@ from torch.nn.parameter import is_lazy
 
 from sleepconv.functional.sizes import check_int
 from sleepconv.nn.dry_run import Kind, Run, Size, Visit, check_convertible, rehearse, visit_layers
-from sleepconv.nn.layout import Chains, forget_layout
+from sleepconv.nn.layout import Chains
 from sleepconv.nn.modules import (
     LocallyConnected,
     LocallyConnected1d,
@@ -137,29 +137,6 @@ def to_per_patch(
     _leave_fused_path(model)
     layers = {visit.name: (visit.module, _per_patch(visit)) for visit in chosen}
     return _exchange(model, layers, runs, sample_input, copy_weights=copy_weights)
-
-
-def to_convolutional(model: nn.Module, *, inplace: bool = False) -> nn.Module:
-    """Replace every layer without weight sharing by the shared layer with its mean weights.
-
-    A locally connected layer becomes a convolution, a per-patch linear layer an ``nn.Linear``.
-
-    >>> local = LocallyConnected2d(3, 8, 3, input_size=16)
-    >>> to_convolutional(local)
-    Conv2d(3, 8, kernel_size=(3, 3), stride=(1, 1))
-    """
-    model = model if inplace else copy.deepcopy(model)
-    shared: dict[nn.Module, nn.Module] = {}
-    for layer in model.modules():
-        if isinstance(layer, LocallyConnected):
-            shared[layer] = layer._to_convolution()
-        elif isinstance(layer, PerPatchLinear):
-            shared[layer] = layer.to_linear()
-    if not shared:
-        text = "nothing was converted: the model has no locally connected or per-patch layer"
-        warnings.warn(text, NothingConvertedWarning, stacklevel=2)
-    forget_layout(model)
-    return _replace_layers(model, shared)
 
 
 class NothingConvertedWarning(UserWarning):
@@ -302,18 +279,18 @@ def _exchange(
     if not copy_weights:
         for _, new in layers.values():
             new.reset_parameters()
-    converted: Any = _replace_layers(model, dict(layers.values()))
+    converted: Any = replace_layers(model, dict(layers.values()))
     chains = Chains(converted)
     try:
         _check_converted(converted, chains, {name: new for name, (_, new) in layers.items()}, runs, sample_input)
     except BaseException:
-        _replace_layers(converted, {new: old for old, new in layers.values()})
+        replace_layers(converted, {new: old for old, new in layers.values()})
         raise
     chains.keep_layout()
     return converted
 
 
-def _replace_layers(model: nn.Module, replacements: Mapping[nn.Module, Any]) -> nn.Module:
+def replace_layers(model: nn.Module, replacements: Mapping[nn.Module, Any]) -> nn.Module:
     """Put the new layers wherever the old ones are; the model itself may be one.
 
     They get the old ones' hooks, and the buffers, parameters and modules that were registered beside weight and bias.

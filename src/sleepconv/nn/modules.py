@@ -13,7 +13,16 @@ from torch import Tensor, nn
 from sleepconv.functional.grids import interior_neurons, lateral_grids
 from sleepconv.functional.locally_connected import locally_connected1d, locally_connected2d, locally_connected3d
 from sleepconv.functional.per_patch import per_patch_linear
-from sleepconv.functional.sizes import Padding, Sizes, check_divisible, check_int, output_size, padding_sides, per_axis
+from sleepconv.functional.sizes import (
+    Padding,
+    Sides,
+    Sizes,
+    check_divisible,
+    check_int,
+    output_size,
+    padding_sides,
+    per_axis,
+)
 from sleepconv.nn.known_operations import guard_gradients
 
 _Module = TypeVar("_Module", bound=nn.Module)
@@ -59,8 +68,8 @@ class LocallyConnected(nn.Module):
         self.groups = check_int("groups", groups)
         check_divisible("in_channels", self.in_channels, "groups", self.groups)
         check_divisible("out_channels", self.out_channels, "groups", self.groups)
-        _check_choice("padding_mode", padding_mode, _PADDING_MODES)
-        _check_choice("bias", bias, (True, False, "shared", "neuron"))
+        check_choice("padding_mode", padding_mode, _PADDING_MODES)
+        check_choice("bias", bias, (True, False, "shared", "neuron"))
         self.kernel_size = per_axis("kernel_size", kernel_size, axes)
         self.input_size = per_axis("input_size", input_size, axes)
         self.stride = per_axis("stride", stride, axes)
@@ -122,15 +131,11 @@ class LocallyConnected(nn.Module):
             guard_gradients(x)
         padding: Padding = self.padding
         if self.padding_mode != "zeros":
-            x, padding = self._extend(x), 0
+            sides = padding_sides(self.padding, self.kernel_size, self.stride, self.dilation)
+            x, padding = extended(x, sides, self.padding_mode), 0
         geometry: dict[str, Any] = {"stride": self.stride, "dilation": self.dilation, "groups": self.groups}
         geometry |= {"padding": padding, "position_major": self.position_major}
         return type(self).function(x, self.weight, self.bias, **geometry)
-
-    def _extend(self, x: Tensor) -> Tensor:
-        sides = padding_sides(self.padding, self.kernel_size, self.stride, self.dilation)
-        flat = [amount for side in reversed(sides) for amount in side]
-        return F.pad(x, flat, mode=_PADDING_MODES[self.padding_mode]) if any(flat) else x
 
     def extra_repr(self) -> str:
         """Return the options that ``print`` shows."""
@@ -155,7 +160,7 @@ class LocallyConnected(nn.Module):
         options: dict[str, Any] = {name: getattr(conv, name) for name in names}
         options |= {"bias": conv.bias is not None, "device": "meta", "dtype": conv.weight.dtype}
         layer = cls(conv.in_channels, conv.out_channels, conv.kernel_size, input_size=input_size, **options)
-        return _with_weights(layer, conv, conv.weight, conv.bias)
+        return with_weights(layer, conv, conv.weight, conv.bias)
 
     def _to_convolution(self) -> Any:
         names = ("kernel_size", "stride", "padding", "dilation", "groups", "padding_mode")
@@ -163,7 +168,7 @@ class LocallyConnected(nn.Module):
         options |= {"bias": self.bias is not None, "device": "meta", "dtype": self.weight.dtype}
         conv = self.convolution(self.in_channels, self.out_channels, **options)
         bias = self.bias.flatten(1).mean(1) if self.bias is not None and self.bias.dim() > 1 else self.bias
-        return _with_weights(conv, self, self.weight.mean(tuple(range(self.axes))), bias)
+        return with_weights(conv, self, self.weight.mean(tuple(range(self.axes))), bias)
 
 
 class LocallyConnected1d(LocallyConnected):
@@ -306,7 +311,7 @@ class PerPatchLinear(nn.Module):
         self.in_features = check_int("in_features", in_features)
         self.out_features = check_int("out_features", out_features)
         self.num_patches = check_int("num_patches", num_patches)
-        _check_choice("bias", bias, (True, False, "shared", "patch"))
+        check_choice("bias", bias, (True, False, "shared", "patch"))
         self.init_noise = init_noise
         self.weight = nn.Parameter(torch.empty(num_patches, out_features, in_features, device=device, dtype=dtype))
         shape = (num_patches, out_features) if bias == "patch" else (out_features,)
@@ -355,22 +360,29 @@ class PerPatchLinear(nn.Module):
             raise TypeError(f"expected a Linear, got {type(linear).__name__}")
         options: dict[str, Any] = {"bias": linear.bias is not None, "device": "meta", "dtype": linear.weight.dtype}
         layer = cls(linear.in_features, linear.out_features, num_patches=num_patches, **options)
-        return _with_weights(layer, linear, linear.weight, linear.bias)
+        return with_weights(layer, linear, linear.weight, linear.bias)
 
     def to_linear(self) -> nn.Linear:
         """Return the shared layer with the mean matrix."""
         options: dict[str, Any] = {"bias": self.bias is not None, "device": "meta", "dtype": self.weight.dtype}
         bias = self.bias.mean(0) if self.bias is not None and self.bias.dim() > 1 else self.bias
-        return _with_weights(nn.Linear(self.in_features, self.out_features, **options), self, self.weight.mean(0), bias)
+        return with_weights(nn.Linear(self.in_features, self.out_features, **options), self, self.weight.mean(0), bias)
 
 
-def _check_choice(name: str, value: object, choices: Iterable[object]) -> None:
+def extended(x: Tensor, sides: Sides, padding_mode: str) -> Tensor:
+    """Pad the input by this many pixels before and behind each axis."""
+    flat = [amount for side in reversed(sides) for amount in side]
+    return F.pad(x, flat, mode=_PADDING_MODES[padding_mode]) if any(flat) else x
+
+
+def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
+    """Raise a ValueError unless the value is one of the choices."""
     if value not in choices:
         raise ValueError(f"`{name}` must be one of {', '.join(map(repr, choices))}, got {value!r}")
 
 
 @torch.no_grad()
-def _with_weights(layer: _Module, source: nn.Module, weight: Tensor, bias: Tensor | None) -> _Module:
+def with_weights(layer: _Module, source: nn.Module, weight: Tensor, bias: Tensor | None) -> _Module:
     """Return the layer with these values, on their device, and as frozen and in the mode that the source is."""
     layer.to_empty(device=weight.device)
     for name, value in {"weight": weight, "bias": bias}.items():
