@@ -1,6 +1,7 @@
 """A convolution with one filter per lateral grid: what a locally connected layer computes after its sleep."""
 
 from itertools import product
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -61,7 +62,7 @@ def grid_convolution(
             f"got shape {tuple(weight.shape)}"
         )
     if x.dim() == axes + 1:
-        options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+        options: Any = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
         return grid_convolution(x.unsqueeze(0), weight, bias, position_major=position_major, **options).squeeze(0)
     if x.dim() != axes + 2:
         raise ValueError(f"expected an input of shape (batch, channels, {axes} spatial axes), got {tuple(x.shape)}")
@@ -95,13 +96,14 @@ def _as_convolutions(x: Tensor, weight: Tensor, g: Geometry) -> Tensor:
     spacing = tuple(weight.shape[:axes])
     neurons = [-(-n // t) for n, t in zip(g.output_size, spacing, strict=True)]
     strides = [s * t for s, t in zip(g.stride, spacing, strict=True)]
-    responses = []
+    responses: list[Tensor] = []
     for corner in product(*map(range, spacing)):
         starts = [_padding_and_surplus(g, axis, corner[axis], strides[axis], neurons[axis]) for axis in range(axes)]
         padding = [amount for amount, _ in starts]
         convolution = _CONVOLUTIONS[axes]
         y = convolution(x, weight[corner], stride=strides, padding=padding, dilation=g.dilation, groups=g.groups)
-        responses.append(y[(..., *[slice(q, q + n) for (_, q), n in zip(starts, neurons, strict=True)])])
+        own: list[Any] = [slice(q, q + n) for (_, q), n in zip(starts, neurons, strict=True)]
+        responses.append(y[(..., *own)])
     if len(responses) == 1:
         return responses[0]
     y = torch.stack(responses, dim=2).unflatten(2, spacing)
@@ -109,7 +111,8 @@ def _as_convolutions(x: Tensor, weight: Tensor, g: Geometry) -> Tensor:
     y = y.permute(0, 1, *order).reshape(
         g.batch, g.out_channels, *[n * t for n, t in zip(neurons, spacing, strict=True)]
     )
-    return y[(..., *[slice(n) for n in g.output_size])].contiguous()
+    inside: list[Any] = [slice(n) for n in g.output_size]
+    return y[(..., *inside)].contiguous()
 
 
 def _padding_and_surplus(g: Geometry, axis: int, corner: int, stride: int, neurons: int) -> tuple[int, int]:

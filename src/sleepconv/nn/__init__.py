@@ -16,9 +16,11 @@ from sleepconv.nn.modules import (
     LocallyConnected3d,
     PerPatchLinear,
 )
+from sleepconv.nn.planning import LayerMemory, memory_table
 
 __all__ = [
     "GridConvolution",
+    "LayerMemory",
     "LayoutKeepingBatchNorm2d",
     "LayoutKeepingReLU",
     "LocallyConnected",
@@ -29,6 +31,7 @@ __all__ = [
     "PerPatchLinear",
     "forget_layout",
     "keep_layout",
+    "memory_table",
     "to_convolutional",
     "to_grid_convolutional",
     "to_locally_connected",

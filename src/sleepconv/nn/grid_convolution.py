@@ -94,7 +94,8 @@ class GridConvolution(nn.Module):
 
     def forward(self, input: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Apply at every output position the filter of its grid."""
-        x, padding = input, self.padding
+        x = input
+        padding: Padding = self.padding
         if self.padding_mode != "zeros":
             sides = padding_sides(self.padding, self.kernel_size, self.stride, self.dilation)
             x, padding = extended(x, sides, self.padding_mode), 0

@@ -2,7 +2,7 @@
 
 import copy
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -93,7 +93,7 @@ def _layers(model: nn.Module) -> dict[str, _Layer]:
     return layers
 
 
-def _with(model: nn.Module, layers: dict[str, _Layer], new: dict[str, nn.Module], inplace: bool) -> nn.Module:
+def _with(model: nn.Module, layers: dict[str, _Layer], new: Mapping[str, nn.Module], inplace: bool) -> nn.Module:
     """Return the model, or a copy, with the new layers; the large weights of the old ones are not copied."""
     if not inplace:
         memory = {id(layer.weight): nn.Parameter(layer.weight.new_empty(0)) for layer in layers.values()}

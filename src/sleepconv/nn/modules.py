@@ -271,7 +271,8 @@ class PerPatchLinear(nn.Module):
     Args:
         in_features: as in ``nn.Linear``.
         out_features: as in ``nn.Linear``.
-        num_patches: the number of tokens along the axis before the last.
+        num_patches: the number of tokens along the axis before the last; or their numbers along several axes, such as
+            (height, width) of (batch, height, width, features).
         bias: True or "shared": one per feature, as in ``nn.Linear``; "patch": one per feature and patch; False: none.
             Sleep shares weights, not biases.
         init_noise: start all patches from one shared matrix, plus this much noise relative to its size.
@@ -301,7 +302,7 @@ class PerPatchLinear(nn.Module):
         in_features: int,
         out_features: int,
         *,
-        num_patches: int,
+        num_patches: Sizes,
         bias: bool | Literal["shared", "patch"] = True,
         init_noise: float | None = None,
         device: torch.device | str | None = None,
@@ -310,11 +311,13 @@ class PerPatchLinear(nn.Module):
         super().__init__()
         self.in_features = check_int("in_features", in_features)
         self.out_features = check_int("out_features", out_features)
-        self.num_patches = check_int("num_patches", num_patches)
+        listed = (num_patches,) if isinstance(num_patches, int) else tuple(num_patches)
+        self.patches = tuple(check_int("num_patches", number) for number in listed)
+        self.num_patches = prod(self.patches)
         check_choice("bias", bias, (True, False, "shared", "patch"))
         self.init_noise = init_noise
-        self.weight = nn.Parameter(torch.empty(num_patches, out_features, in_features, device=device, dtype=dtype))
-        shape = (num_patches, out_features) if bias == "patch" else (out_features,)
+        self.weight = nn.Parameter(torch.empty(self.num_patches, out_features, in_features, device=device, dtype=dtype))
+        shape = (self.num_patches, out_features) if bias == "patch" else (out_features,)
         own_bias = nn.Parameter(torch.empty(shape, device=device, dtype=dtype)) if bias else None
         self.register_parameter("bias", own_bias)
         self.reset_parameters()
@@ -340,17 +343,28 @@ class PerPatchLinear(nn.Module):
         """The grid of each patch: all are on one grid."""
         return torch.zeros(self.num_patches, dtype=torch.int64)
 
-    def forward(self, z: Float[Tensor, "*batch patches in_features"]) -> Float[Tensor, "*batch patches out_features"]:
+    def forward(self, z: Float[Tensor, "... in_features"]) -> Float[Tensor, "... out_features"]:
         """Multiply every patch by its own matrix."""
-        return per_patch_linear(z, self.weight, self.bias, position_major=self.position_major)
+        axes = len(self.patches)
+        if axes == 1:
+            return per_patch_linear(z, self.weight, self.bias, position_major=self.position_major)
+        if tuple(z.shape[-1 - axes : -1]) != self.patches:
+            raise ValueError(
+                f"this layer was built for tokens of shape {(*self.patches, self.in_features)}, but got shape "
+                f"{tuple(z.shape)}; every patch has its own weights, so another size needs another layer"
+            )
+        tokens = z.flatten(-1 - axes, -2)
+        y = per_patch_linear(tokens, self.weight, self.bias, position_major=self.position_major)
+        return y.unflatten(-2, self.patches)
 
     def extra_repr(self) -> str:
         """Return the options that ``print`` shows."""
         bias = "patch" if self.bias is not None and self.bias.dim() > 1 else self.bias is not None
-        return f"{self.in_features}, {self.out_features}, num_patches={self.num_patches}, bias={bias}"
+        numbers = self.patches if len(self.patches) > 1 else self.num_patches
+        return f"{self.in_features}, {self.out_features}, num_patches={numbers}, bias={bias}"
 
     @classmethod
-    def from_linear(cls, linear: nn.Linear, num_patches: int) -> Self:
+    def from_linear(cls, linear: nn.Linear, num_patches: Sizes) -> Self:
         """Return a layer that computes what ``linear`` does: its matrix for every patch.
 
         >>> PerPatchLinear.from_linear(nn.Linear(3, 4), 5)
