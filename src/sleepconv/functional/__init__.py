@@ -5,10 +5,12 @@ from sleepconv.functional.locally_connected import locally_connected1d, locally_
 from sleepconv.functional.measures import weight_snr
 from sleepconv.functional.on_grids import grid_convolution
 from sleepconv.functional.per_patch import per_patch_linear
+from sleepconv.functional.plain import decompositions
 from sleepconv.functional.sharing import grid_sums, hebbian_step_, set_grids_, share_weights_
 from sleepconv.functional.sizes import output_size
 
 __all__ = [
+    "decompositions",
     "grid_convolution",
     "grid_sums",
     "hebbian_step_",
