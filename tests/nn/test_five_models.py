@@ -94,7 +94,7 @@ class UNet(nn.Module):
 MODELS = {"VGG": vgg, "AlexNet": alexnet, "ConvNeXt": convnext, "CORnet-S": cornet, "U-Net": UNet}
 # What is named as still shared, and how many layers are converted.
 LEFT = {
-.*: 1.expand, 1.project", 2),
+    "ConvNeXt": ("linear layers share weights between positions.*: 1.expand, 1.project", 2),
     "CORnet-S": (r"different sizes: 2.conv1 \(\(8, 8\) and \(16, 16\)\), 2.conv2 \(.*\)$", 4),
     "U-Net": ("transposed convolution.*: up", 4),
 }

@@ -98,7 +98,9 @@ def test_tokens_become_an_ordinary_linear_layer():
 
 def test_what_did_not_share_is_refused_with_the_difference():
     fresh = LocallyConnected2d(2, 4, 3, input_size=12, padding=1)
-    with pytest.raises(ValueError, match=r"layer '0': filters of one grid differ by [\d.]+ of the.*Instant\(\)\(model\)"):
+    with pytest.raises(
+        ValueError, match=r"layer '0': filters of one grid differ by [\d.]+ of the.*Instant\(\)\(model\)"
+    ):
         to_grid_convolutional(nn.Sequential(fresh))
     with pytest.raises(ValueError, match="only its border does not share"):
         to_grid_convolutional(Instant(border="interior")(fresh))

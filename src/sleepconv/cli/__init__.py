@@ -6,7 +6,7 @@ import select
 import sys
 from collections.abc import Sequence
 
-from sleepconv.cli import bench, brain, data, demo, results, train
+from sleepconv.cli import bench, brain, data, demo, results, size, train
 from sleepconv.cli.verbs import Parser
 
 CLOSED_PIPE = 128 + 13
@@ -81,4 +81,5 @@ def _parser() -> argparse.ArgumentParser:
     brain.add_brain(verbs)
     data.add_data(verbs)
     bench.add_bench(verbs)
+    size.add_size(verbs)
     return parser
