@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sleepconv.cli.verbs import Verbs
+from sleepconv.experiments.messages import logger
 from sleepconv.names import did_you_mean
 
 _COLUMNS = ("weights", "gradient", "moments", "activations", "total")
@@ -19,7 +20,7 @@ def add_size(verbs: Verbs) -> None:
     """Add ``sleepconv size``."""
     verb = verbs.add_parser(
         "size",
-        help="the memory that a locally connected network needs, before it is allocated",
+        help="show what a network needs in memory, per layer",
         description="Show what each layer of a network needs in training when it is locally connected.",
         epilog="examples: sleepconv size resnet20 --input 3 32 32 --batch 128; "
         "sleepconv size my_models:MyNetwork --input 3 128 128",
@@ -51,7 +52,7 @@ def _size(options: argparse.Namespace) -> int:
         warnings.simplefilter("always", UserWarning)
         table = _table(options)
     for each in dict.fromkeys(str(warning.message) for warning in said):
-        print(f"sleepconv: {each}", file=sys.stderr)
+        logger.warning("%s", each)
     if options.json:
         print(json.dumps([asdict(layer) | {"total": layer.total} for layer in table], indent=1))
         return 0
