@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from sleepconv.cli import bench, brain, completion, data, demo, results, size, train
 from sleepconv.cli.verbs import Parser, Version, WithoutHeading
 from sleepconv.experiments.messages import logger, shown_on_standard_error
-from sleepconv.experiments.runs.plugins import load_plugins
+from sleepconv.experiments.runs.registry import load_extensions
 
 CLOSED_PIPE = 128 + 13
 
@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     with shown_on_standard_error():
         try:
-            load_plugins()
+            load_extensions()
             return options.run(options) or 0
         except (ValueError, TypeError, OSError, RuntimeError, ImportError) as error:
             if options.debug or (isinstance(error, BrokenPipeError) and _output_is_closed()):

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
-from sleepconv.experiments.runs.plugins import NETWORKS, RULES
+from sleepconv.experiments.runs.registry import NETWORKS, RULES
 from sleepconv.experiments.runs.reports import is_number
 from sleepconv.files import parse_json
 from sleepconv.names import did_you_mean

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from sleepconv.experiments.runs.plugins import NETWORKS, RULES
+from sleepconv.experiments.runs.registry import NETWORKS, RULES
 from sleepconv.experiments.runs.run import Run
 from sleepconv.models import resnet8, resnet18, resnet20, three_layers
 from sleepconv.nn import to_locally_connected
