@@ -68,8 +68,7 @@ def _output_is_closed() -> bool:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="sleepconv",
-        description="Locally connected networks that become convolutional in their sleep.",
-        epilog="sleepconv VERB --help has details and an example.",
+        description="Networks that become convolutional in their sleep. VERB --help has examples.",
         formatter_class=WithoutHeading,
     )
     parser.set_defaults(debug=False)
