@@ -42,6 +42,7 @@ class WithoutHeading(argparse.HelpFormatter):
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=16)
+        self._action_max_length = 16  # argparse forgets that verbs are indented twice
 
     def _format_action(self, action: argparse.Action) -> str:
         text = super()._format_action(action)
