@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         NothingConvertedWarning,
         PerPatchLinear,
         to_convolutional,
+        to_grid_convolutional,
         to_locally_connected,
         to_per_patch,
     )
@@ -38,9 +39,8 @@ if TYPE_CHECKING:
 _HOMES = {
     **dict.fromkeys(["analysis", "brain", "experiments", "functional", "kernels", "models", "nn"]),
     **dict.fromkeys(["optim", "simulation", "sleep", "testing"]),
-    **dict.fromkeys(
-        ["NothingConvertedWarning", "PerPatchLinear", "to_convolutional", "to_locally_connected", "to_per_patch"], "nn"
-    ),
+    **dict.fromkeys(["NothingConvertedWarning", "PerPatchLinear", "to_convolutional", "to_grid_convolutional"], "nn"),
+    **dict.fromkeys(["to_locally_connected", "to_per_patch"], "nn"),
     "Sleep": "sleep",
     "learn_grids": "sleep",
     "keep_freed_memory": "memory",
@@ -65,6 +65,7 @@ __all__ = [
     "sleep",
     "testing",
     "to_convolutional",
+    "to_grid_convolutional",
     "to_locally_connected",
     "to_per_patch",
 ]
