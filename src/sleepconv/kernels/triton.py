@@ -19,7 +19,7 @@ from sleepconv.kernels.geometry import Axes, Geometry, empty_activations, positi
 from sleepconv.kernels.lattice import repeated_corner
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-_NEURONS, _FILTER_PARTS = 16, 256
+_NEURONS = 16
 
 
 def forward(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
@@ -61,11 +61,13 @@ def share_(weight: Tensor, grids: Tensor) -> None:
         return
     sizes = _named("A", tuple(grids.shape), 1) | _named("G", tuple(corner.shape), 1)
     torch.autograd.graph.increment_version(weight)  # PyTorch does not notice this change by itself
-    places = -(-filters // _FILTER_PARTS) * corner.numel()
+    block = 4096 if interpreted() else 256
+    places = -(-filters // block) * corner.numel()
     with torch.cuda.device_of(weight):
-        _programs().share[(places,)](weight, filters, **sizes, NEURONS=_NEURONS, BLOCK=_FILTER_PARTS)
+        _programs().share[(places,)](weight, filters, **sizes, NEURONS=_NEURONS, BLOCK=block)
 
 
+@cache
 def unavailable() -> str | None:
     """Return why this kernel cannot be used, or None if it can."""
     return None if find_spec("triton") else "Triton is not installed (pip install 'sleepconv[gpu]')"
@@ -114,7 +116,9 @@ def _precision(dtype: torch.dtype) -> str:
     """Return how float32 is multiplied: as convolutions are, in TF32 unless that is switched off."""
     if dtype != torch.float32 or torch.version.hip:
         return "ieee"
-    return "tf32" if torch.backends.cudnn.allow_tf32 else "ieee"
+    convolutions = getattr(torch.backends.cudnn, "conv", None)
+    allowed = torch.backends.cudnn.allow_tf32 if convolutions is None else convolutions.fp32_precision == "tf32"
+    return "tf32" if allowed else "ieee"
 
 
 def _named(letter: str, values: Axes, fill: int) -> dict[str, int]:
