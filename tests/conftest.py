@@ -25,6 +25,7 @@ from sleepconv.experiments.runs import RunFolder, run_path
 # One worker runs all of such a file, and begins with it: its runs are made once, or its networks kept.
 WHOLE_FILES = [
     "tests/docs/test_site.py",
+    "tests/kernels/test_triton.py",
     "tests/explore/test_page.py",
     "tests/experiments/paper/test_every_recipe_learns.py",
     "tests/experiments/report/test_report.py",

@@ -93,6 +93,11 @@ def test_the_gpu_programs_compute_what_the_loop_computes(dtype, geometry):
     assert_triton_agrees(dtype, geometry)
 
 
+@pytest.mark.parametrize("channels", [(256, 3), (3, 256)])
+def test_the_gpu_programs_take_many_channels_tap_by_tap(channels):
+    assert_triton_agrees(torch.float32, Geometry(3, *channels, (3, 3), (2, 2), (3, 2), (2, 1), (1, 0), (1, 1), 1))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
 @settings(max_examples=60, deadline=None)
 @given(geometry=geometries())

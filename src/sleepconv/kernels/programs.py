@@ -2,8 +2,7 @@
 
 Activations are matrices without gaps, (batch × channels), one per position. A program computes one position and one
 block of the batch (or, for the weight gradient, one position and one block of its filters): a matrix product whose
-inner axis runs over taps and channels together, k = tap · channels + channel, so that three channels under nine taps
-fill one block of 32. What lies outside the input is masked; a branch would keep the compiler from copying the next
+inner axis runs over taps and channels together, so that three channels under nine taps fill one block of 32. What lies outside the input is masked; a branch would keep the compiler from copying the next
 block to shared memory while it multiplies the present one. Sums are kept in float32.
 
 Sizes are given per axis, 0 to 2, the first ones being 1 in one or two dimensions. ``w_position``, ``w_out``, ``w_in``
@@ -39,6 +38,19 @@ def _three(index, SIZE_1: constexpr, SIZE_2: constexpr):
 def _split(pid, blocks, BLOCK: constexpr):
     """Return the indices of this program's block along one axis, and its number along the remaining ones."""
     return pid % blocks * BLOCK + tl.arange(0, BLOCK), pid // blocks
+
+
+@triton.jit
+def _tap_and_channel(start, TAPS: constexpr, CHANNELS: constexpr, BLOCK: constexpr):
+    """Return tap and channel of each index of a block of the inner axis.
+
+    Where a block lies within one tap, all taps of its channels come before other channels: neighbours in memory.
+    """
+    if CHANNELS % BLOCK == 0:
+        block = start // BLOCK
+        return block % TAPS + tl.zeros((BLOCK,), tl.int32), block // TAPS * BLOCK + tl.arange(0, BLOCK)
+    k = start + tl.arange(0, BLOCK)
+    return k // CHANNELS, k % CHANNELS
 
 
 @triton.jit
@@ -78,8 +90,7 @@ def forward(
     images = x + b[:, None] * (GROUPS * INS) + group * INS
     total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(0, K0 * K1 * K2 * INS, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K)
-        tap, c = k // INS, k % INS
+        tap, c = _tap_and_channel(start, K0 * K1 * K2, INS, BLOCK_K)
         u0, u1, u2 = _three(tap, K1, K2)
         r0, inside0 = _input_row(i0, u0, S0, P0, D0, N0)
         r1, inside1 = _input_row(i1, u1, S1, P1, D1, N1)
@@ -120,8 +131,7 @@ def input_gradient(
     images = grad + b[:, None] * (GROUPS * OUTS) + group * OUTS
     total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(0, J0 * J1 * J2 * OUTS, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K)
-        j, o = k // OUTS, k % OUTS
+        j, o = _tap_and_channel(start, J0 * J1 * J2, OUTS, BLOCK_K)
         j0, j1, j2 = _three(j, J1, J2)
         u0, i0, sees0 = _output_row(q0, j0, T0, S0, P0, D0, K0, O0)
         u1, i1, sees1 = _output_row(q1, j1, T1, S1, P1, D1, K1, O1)
