@@ -1,7 +1,7 @@
 """Compile the GPU kernels for GPUs that are not here, and print what the compiler says of each as a line of JSON.
 
     python tests/kernels/compile_programs.py          # one representative shape for each property
-    python tests/kernels/compile_programs.py all      # every layer of ResNet20 and of the half-width ResNet18
+    python tests/kernels/compile_programs.py 0 2      # every layer of ResNet20 and of the half-width ResNet18: of two parts
 
 Run it in a process of its own, without Triton's interpreter: ``test_triton.py`` starts it and checks the lines.
 """
@@ -92,17 +92,19 @@ def report(source: ASTSource, target: int, config: triton.Config) -> dict:
     }
 
 
-def main(everywhere: bool) -> None:
-    cases = list(everything() if everywhere else representative())
-    for case in cases:
-        sys.stdout.write(json.dumps(compiled(*case)) + "\n")
-        sys.stdout.flush()
-    for target, dtype in product(TARGETS, DTYPES) if everywhere else [(80, "bf16"), (100, "fp32")]:
-        sizes = {"A0": 1, "A1": 56, "A2": 56, "G0": 1, "G1": 3, "G2": 3, "NEURONS": 16, "BLOCK": 256}
-        source = as_source(programs.share, f"*{dtype}", 1, {"size": 32 * 32 * 9}, sizes)
-        line = {"pass": "share", "dtype": dtype} | report(source, target, triton.Config({}))
+def compiled_sharing(target: int, dtype: str) -> dict:
+    sizes = {"A0": 1, "A1": 56, "A2": 56, "G0": 1, "G1": 3, "G2": 3, "NEURONS": 16, "BLOCK": 256}
+    source = as_source(programs.share, f"*{dtype}", 1, {"size": 32 * 32 * 9}, sizes)
+    return {"pass": "share", "dtype": dtype} | report(source, target, triton.Config({}))
+
+
+def main(part: str = "0", parts: str = "") -> None:
+    cases = [*everything(), *product(TARGETS, DTYPES)] if parts else [*representative(), (80, "bf16"), (100, "fp32")]
+    for case in cases[int(part) :: int(parts or 1)]:
+        line = compiled_sharing(*case) if len(case) == 2 else compiled(*case)
         sys.stdout.write(json.dumps(line) + "\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    main(everywhere=sys.argv[1:] == ["all"])
+    main(*sys.argv[1:])

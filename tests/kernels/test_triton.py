@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -40,10 +41,14 @@ def run_without_interpreter(*command: str, **environment: str) -> str:
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory, pytestconfig):
     """What the compiler reports of a few programs, or with --sweep of all."""
-    which = ["all"] if pytestconfig.getoption("--sweep") else []
-    cache = tmp_path_factory.mktemp("triton")
-    lines = run_without_interpreter(str(HERE / "compile_programs.py"), *which, TRITON_CACHE_DIR=str(cache))
-    return [json.loads(line) for line in lines.splitlines()]
+    cores, cache = os.cpu_count() or 1, str(tmp_path_factory.mktemp("triton"))
+    parts = [[str(n), str(cores)] for n in range(cores)] if pytestconfig.getoption("--sweep") else [[]]
+
+    def lines(part: list[str]) -> list[str]:
+        return run_without_interpreter(str(HERE / "compile_programs.py"), *part, TRITON_CACHE_DIR=cache).splitlines()
+
+    with ThreadPoolExecutor(cores) as threads:
+        return [json.loads(line) for part in threads.map(lines, parts) for line in part]
 
 
 def test_every_program_compiles_for_every_target_without_spills(compiled):
