@@ -51,7 +51,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--sweep", action="store_true", help="try every case of tests/nn/test_neighbours.py, and of the GPU kernels")
+    parser.addoption(
+        "--sweep", action="store_true", help="try every case of tests/nn/test_neighbours.py, and of the GPU kernels"
+    )
 
 
 @pytest.fixture(autouse=True)

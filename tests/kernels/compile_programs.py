@@ -1,7 +1,7 @@
 """Compile the GPU kernels for GPUs that are not here, and print what the compiler says of each as a line of JSON.
 
     python tests/kernels/compile_programs.py          # one representative shape for each property
-    python tests/kernels/compile_programs.py 0 2      # every layer of ResNet20 and of the half-width ResNet18: of two parts
+    python tests/kernels/compile_programs.py 0 2      # every layer of both networks of the paper, first of two parts
 
 Run it in a process of its own, without Triton's interpreter: ``test_triton.py`` starts it and checks the lines.
 """
@@ -56,7 +56,13 @@ def compiled(name: str, target: int, dtype: str, shape: tuple[int, ...], config:
     strides = torch.empty(geometry.weight_shape, device="meta").flatten(-2).flatten(0, 1).stride()
     numbers = dict(zip(program.arg_names[3:8], (geometry.batch, *strides), strict=True))
     source = as_source(program, f"*{dtype}", 3, numbers, constants)
-    return {"shape": shape, "dtype": dtype, "pass": name, "config": config} | report(source, target, chosen)
+    inner = {
+        "forward": kernel**2 * ins,
+        "input_gradient": -((-kernel // stride) ** 2) * outs,
+        "weight_gradient": geometry.batch,
+    }
+    facts = {"shape": shape, "dtype": dtype, "pass": name, "config": config}
+    return facts | {"blocks": inner[name] / constants["BLOCK_K"]} | report(source, target, chosen)
 
 
 def as_source(program, pointer: str, pointers: int, numbers: dict[str, int], constants: dict) -> ASTSource:
@@ -72,7 +78,7 @@ def as_source(program, pointer: str, pointers: int, numbers: dict[str, int], con
 
 
 def report(source: ASTSource, target: int, config: triton.Config) -> dict:
-    options = {"num_warps": config.num_warps, "num_stages": config.num_stages}
+    options = {"num_warps": config.num_warps, "num_stages": config.num_stages, "maxnreg": config.maxnreg}
     binary = triton.compile(source, target=GPUTarget("cuda", target, 32), options=options)
     ptx = binary.asm["ptx"]
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:

@@ -62,8 +62,8 @@ def test_every_product_runs_on_tensor_cores(compiled):
 
 
 def test_operands_are_copied_to_shared_memory_while_others_are_multiplied(compiled):
-    # Three channels in half precision are no multiple of the four bytes that such a copy has.
-    passes = [line for line in compiled if line["pass"] != "share" and line["shape"][0] > 3]
+    # Not where there is only one block; and three channels in half precision do not fill the four bytes of such a copy.
+    passes = [line for line in compiled if line["pass"] != "share" and line["blocks"] > 1 and line["shape"][0] > 3]
     assert passes
     assert [line for line in passes if not line["async_copies"]] == []
 

@@ -1,7 +1,7 @@
 """Print the graph that ``torch.compile`` hands to its backend for a layer and its gradients on a GPU.
 
-Run it in a process of its own with SLEEPCONV_KERNEL=triton, without Triton's interpreter. There is no GPU here, and PyTorch without CUDA cannot
-differentiate fake tensors on one: fake tensors on the CPU take the way of those on a GPU instead.
+Run it in a process of its own with SLEEPCONV_KERNEL=triton, without Triton's interpreter. There is no GPU here, and
+PyTorch without CUDA cannot differentiate fake tensors on one: fake tensors on the CPU take the way of those on a GPU.
 """
 
 import sys
@@ -29,6 +29,8 @@ with FakeTensorMode():
     x = torch.empty(16, 8, 6, 6, requires_grad=True)
     weight = torch.empty(6, 6, 4, 8, 3, 3, requires_grad=True)
     joint = aot_export_joint_simple(
-        lambda x, weight: (locally_connected2d(x, weight, padding=1, position_major=True),), (x, weight), trace_joint=True
+        lambda x, weight: (locally_connected2d(x, weight, padding=1, position_major=True),),
+        (x, weight),
+        trace_joint=True,
     )
 sys.stdout.write(str(joint.graph))

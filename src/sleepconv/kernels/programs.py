@@ -2,13 +2,16 @@
 
 Activations are matrices without gaps, (batch × channels), one per position. A program computes one position and one
 block of the batch (or, for the weight gradient, one position and one block of its filters): a matrix product whose
-inner axis runs over taps and channels together, so that three channels under nine taps fill one block of 32. What lies outside the input is masked; a branch would keep the compiler from copying the next
-block to shared memory while it multiplies the present one. Sums are kept in float32.
+inner axis runs over taps and channels together, so that three channels under nine taps fill one block of 32. What lies
+outside the input is masked; a branch would keep the compiler from copying the next block to shared memory while it
+multiplies the present one. Sums are kept in float32.
 
-Sizes are given per axis, 0 to 2, the first ones being 1 in one or two dimensions. ``w_position``, ``w_out``, ``w_in``
-and ``w_tap`` are the strides of the weight, (positions, out_channels, in_channels / groups, taps).
+Sizes are given per axis, 0 to 2, the first ones being 1 in one or two dimensions: N of the input, O of the output, K of
+the kernel, then stride, padding and dilation. ``w_position``, ``w_out``, ``w_in`` and ``w_tap`` are the strides of the
+weight, (positions, out_channels, in_channels / groups, taps).
 """
 
+import torch
 import triton
 from triton import language as tl
 from triton.language import constexpr
@@ -17,15 +20,19 @@ from triton.language import constexpr
 # fit into the 99 KB of shared memory that the smallest of the newer GPUs have.
 _TRIED = [(32, 32, 4, 4), (64, 32, 4, 3), (128, 32, 4, 3), (128, 32, 8, 3), (64, 64, 4, 3)]
 _INTERPRETED = [(32, 128, 4, 1)]  # few and large blocks: there each takes the same time, whatever its size
+# Left alone, NVIDIA's assembler spills a register or two of these to have more programs at a time.
+_ALL_REGISTERS = [(128, 32, 4, 3)]
 _KEY = ["batch", "GROUPS", "INS", "OUTS", "O0", "O1", "O2", "K0", "K1", "K2", "S0", "S1", "S2"]
 
 
 def configurations() -> list[triton.Config]:
     """Return the configurations that are tried."""
-    return [
-        triton.Config({"BLOCK_M": m, "BLOCK_K": k}, num_warps=warps, num_stages=stages)
-        for m, k, warps, stages in (_INTERPRETED if triton.knobs.runtime.interpret else _TRIED)
-    ]
+    return [_configuration(*tried) for tried in (_INTERPRETED if triton.knobs.runtime.interpret else _TRIED)]
+
+
+def _configuration(m: int, k: int, warps: int, stages: int) -> triton.Config:
+    most = 255 if (m, k, warps, stages) in _ALL_REGISTERS and not torch.version.hip else None
+    return triton.Config({"BLOCK_M": m, "BLOCK_K": k}, num_warps=warps, num_stages=stages, maxnreg=most)
 
 
 @triton.jit
@@ -62,7 +69,14 @@ def _input_row(i, u, STRIDE: constexpr, PADDING: constexpr, DILATION: constexpr,
 
 @triton.jit
 def _output_row(
-    row, j, STEP: constexpr, STRIDE: constexpr, PADDING: constexpr, DILATION: constexpr, KERNEL: constexpr, OUT: constexpr
+    row,
+    j,
+    STEP: constexpr,
+    STRIDE: constexpr,
+    PADDING: constexpr,
+    DILATION: constexpr,
+    KERNEL: constexpr,
+    OUT: constexpr,
 ):
     """Return the j-th tap that may see an input row, the output row from which it does, and whether there is one."""
     u = (row + PADDING) % STEP + j * STEP
@@ -98,7 +112,9 @@ def forward(
         inside = inside0 & inside1 & inside2 & (tap < K0 * K1 * K2)
         pixel = ((r0 * N1 + r1) * N2 + r2).to(tl.int64) * (batch * (GROUPS * INS))
         seen = tl.load(images + (pixel + c)[None, :], mask=(b < batch)[:, None] & inside[None, :], other=0.0)
-        taps = tl.load(w_filters + (c * w_in + tap * w_tap)[:, None], mask=inside[:, None] & (o < OUTS)[None, :], other=0.0)
+        taps = tl.load(
+            w_filters + (c * w_in + tap * w_tap)[:, None], mask=inside[:, None] & (o < OUTS)[None, :], other=0.0
+        )
         total = tl.dot(seen, taps, total, input_precision=PRECISION)
     rows = y + (position.to(tl.int64) * batch + b)[:, None] * (GROUPS * OUTS) + (group * OUTS + o)[None, :]
     tl.store(rows, total.to(y.dtype.element_ty), mask=(b < batch)[:, None] & (o < OUTS)[None, :])
@@ -181,7 +197,9 @@ def weight_gradient(
     for start in range(0, batch, BLOCK_K):
         b = start + tl.arange(0, BLOCK_K)
         seen = tl.load(images + b[None, :] * (GROUPS * INS), mask=inside[:, None] & (b < batch)[None, :], other=0.0)
-        errors = tl.load(grads + b[:, None] * (GROUPS * OUTS), mask=(b < batch)[:, None] & (o < OUTS)[None, :], other=0.0)
+        errors = tl.load(
+            grads + b[:, None] * (GROUPS * OUTS), mask=(b < batch)[:, None] & (o < OUTS)[None, :], other=0.0
+        )
         total = tl.dot(seen, errors, total, input_precision=PRECISION)
     filters = dw + position.to(tl.int64) * w_position + (group * OUTS + o)[None, :] * w_out
     places = filters + (c * w_in + tap * w_tap)[:, None]
@@ -197,18 +215,18 @@ def share(
     """Replace a block of every filter of one grid by its mean; neurons of a grid lie G apart among A, per axis."""
     f, grid = _split(tl.program_id(0), tl.cdiv(size, BLOCK), BLOCK)
     g0, g1, g2 = _three(grid, G1, G2)
-    M1 = (A1 - g1 + G1 - 1) // G1
-    M2 = (A2 - g2 + G2 - 1) // G2
-    neurons = (A0 - g0 + G0 - 1) // G0 * M1 * M2
+    m1 = (A1 - g1 + G1 - 1) // G1
+    m2 = (A2 - g2 + G2 - 1) // G2
+    neurons = (A0 - g0 + G0 - 1) // G0 * m1 * m2
     total = tl.zeros((NEURONS, BLOCK), tl.float32)
     for start in range(0, neurons, NEURONS):
         n = start + tl.arange(0, NEURONS)
-        position = (((g0 + n // (M1 * M2) * G0) * A1 + g1 + n // M2 % M1 * G1) * A2 + g2 + n % M2 * G2).to(tl.int64)
+        position = (((g0 + n // (m1 * m2) * G0) * A1 + g1 + n // m2 % m1 * G1) * A2 + g2 + n % m2 * G2).to(tl.int64)
         there = (n < neurons)[:, None] & (f < size)[None, :]
         total += tl.load(weight + (position * size)[:, None] + f[None, :], mask=there, other=0.0).to(tl.float32)
     mean = (tl.sum(total, axis=0) / neurons).to(weight.dtype.element_ty)[None, :]
     for start in range(0, neurons, NEURONS):
         n = start + tl.arange(0, NEURONS)
-        position = (((g0 + n // (M1 * M2) * G0) * A1 + g1 + n // M2 % M1 * G1) * A2 + g2 + n % M2 * G2).to(tl.int64)
+        position = (((g0 + n // (m1 * m2) * G0) * A1 + g1 + n // m2 % m1 * G1) * A2 + g2 + n % m2 * G2).to(tl.int64)
         there = (n < neurons)[:, None] & (f < size)[None, :]
         tl.store(weight + (position * size)[:, None] + f[None, :], tl.broadcast_to(mean, (NEURONS, BLOCK)), mask=there)

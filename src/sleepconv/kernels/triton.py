@@ -85,9 +85,7 @@ def _programs() -> ModuleType:
     return programs
 
 
-def _run(
-    name: str, operands: tuple[Tensor, ...], filters: Tensor, g: Geometry, columns: int, places: Axes
-) -> None:
+def _run(name: str, operands: tuple[Tensor, ...], filters: Tensor, g: Geometry, columns: int, places: Axes) -> None:
     """Launch a program for every place, group, and block of rows and columns of its product."""
     if g.batch == 0 or not operands[-1].numel():
         operands[-1].zero_()
@@ -99,7 +97,9 @@ def _run(
     if type(operands[0]) is not Tensor and hasattr(library, "wrap_triton"):
         program = library.wrap_triton(program)  # torch.compile traces this
     with torch.cuda.device_of(operands[0]):
-        program[lambda meta: (repeats * -(-rows // meta["BLOCK_M"]),)](*operands, g.batch, *filters.stride(), **constants)
+        program[lambda meta: (repeats * -(-rows // meta["BLOCK_M"]),)](
+            *operands, g.batch, *filters.stride(), **constants
+        )
 
 
 def arguments(g: Geometry, columns: int, dtype: torch.dtype) -> dict[str, Any]:
