@@ -138,13 +138,13 @@ def _kept(tensors: Mapping[str, Tensor], run: Callable[[], object]) -> int:
 
 
 def _kept_outside(model: nn.Module, tensors: dict[str, Tensor], images: Tensor, blocks: list[nn.Module]) -> int:
-    """Return what is kept if these blocks are computed again: what they get, and the most that one of them keeps."""
+    """Return what is kept if these blocks are computed again: what they get, and the most that one of them adds."""
     largest = 0
 
     def again(block: nn.Module, forward: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
         def run(x: Tensor) -> Tensor:
             nonlocal largest
-            largest = max(largest, _kept(tensors, lambda: forward(x.detach())))
+            largest = max(largest, _kept({**tensors, "input": x}, lambda: forward(x.detach())))
             return checkpoint(forward, x, use_reentrant=True)
 
         return run
