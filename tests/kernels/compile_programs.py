@@ -54,7 +54,7 @@ def compiled(name: str, target: int, dtype: str, shape: tuple[int, ...], config:
     chosen, program = programs.configurations()[config], getattr(programs, name).fn
     constants = arguments(geometry, ins if name == "input_gradient" else outs, DTYPES[dtype]) | chosen.kwargs
     strides = torch.empty(geometry.weight_shape, device="meta").flatten(-2).flatten(0, 1).stride()
-    numbers = dict(zip(program.arg_names[3:8], (geometry.batch, *strides), strict=True))
+    numbers = dict(zip(program.arg_names[3:9], (geometry.batch, 256, *strides), strict=True))
     source = as_source(program, f"*{dtype}", 3, numbers, constants)
     inner = {
         "forward": kernel**2 * ins,

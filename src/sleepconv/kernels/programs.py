@@ -8,7 +8,7 @@ multiplies the present one. Sums are kept in float32.
 
 Sizes are given per axis, 0 to 2, the first ones being 1 in one or two dimensions: N of the input, O of the output, K of
 the kernel, then stride, padding and dilation. ``w_position``, ``w_out``, ``w_in`` and ``w_tap`` are the strides of the
-weight, (positions, out_channels, in_channels / groups, taps).
+weight, (positions, out_channels, in_channels / groups, taps). ``batch_class`` is only there to be tuned for.
 """
 
 import torch
@@ -22,7 +22,7 @@ _TRIED = [(32, 32, 4, 4), (64, 32, 4, 3), (128, 32, 4, 3), (128, 32, 8, 3), (64,
 _INTERPRETED = [(32, 128, 4, 1)]  # few and large blocks: there each takes the same time, whatever its size
 # Left alone, NVIDIA's assembler spills a register or two of these to have more programs at a time.
 _ALL_REGISTERS = [(128, 32, 4, 3)]
-_KEY = ["batch", "GROUPS", "INS", "OUTS", "O0", "O1", "O2", "K0", "K1", "K2", "S0", "S1", "S2"]
+_KEY = ["batch_class", "GROUPS", "INS", "OUTS", "O0", "O1", "O2", "K0", "K1", "K2", "S0", "S1", "S2"]
 
 
 def configurations() -> list[triton.Config]:
@@ -88,7 +88,7 @@ def _output_row(
 @triton.autotune(configurations(), key=_KEY)
 @triton.jit
 def forward(
-    x, weight, y, batch, w_position, w_out, w_in, w_tap,
+    x, weight, y, batch, batch_class, w_position, w_out, w_in, w_tap,
     GROUPS: constexpr, INS: constexpr, OUTS: constexpr,
     N0: constexpr, N1: constexpr, N2: constexpr, O0: constexpr, O1: constexpr, O2: constexpr,
     K0: constexpr, K1: constexpr, K2: constexpr, S0: constexpr, S1: constexpr, S2: constexpr,
@@ -123,7 +123,7 @@ def forward(
 @triton.autotune(configurations(), key=_KEY)
 @triton.jit
 def input_gradient(
-    grad, weight, dx, batch, w_position, w_out, w_in, w_tap,
+    grad, weight, dx, batch, batch_class, w_position, w_out, w_in, w_tap,
     GROUPS: constexpr, INS: constexpr, OUTS: constexpr,
     N0: constexpr, N1: constexpr, N2: constexpr, O0: constexpr, O1: constexpr, O2: constexpr,
     K0: constexpr, K1: constexpr, K2: constexpr, S0: constexpr, S1: constexpr, S2: constexpr,
@@ -169,7 +169,7 @@ def input_gradient(
 @triton.autotune(configurations(), key=_KEY)
 @triton.jit
 def weight_gradient(
-    x, grad, dw, batch, w_position, w_out, w_in, w_tap,
+    x, grad, dw, batch, batch_class, w_position, w_out, w_in, w_tap,
     GROUPS: constexpr, INS: constexpr, OUTS: constexpr,
     N0: constexpr, N1: constexpr, N2: constexpr, O0: constexpr, O1: constexpr, O2: constexpr,
     K0: constexpr, K1: constexpr, K2: constexpr, S0: constexpr, S1: constexpr, S2: constexpr,

@@ -93,12 +93,13 @@ def _run(name: str, operands: tuple[Tensor, ...], filters: Tensor, g: Geometry, 
     constants = arguments(g, columns, operands[0].dtype)
     rows = g.batch if name != "weight_gradient" else len(g.taps) * constants["INS"]
     repeats = prod(places) * g.groups * -(-columns // constants["BLOCK_N"])
+    batch_class = 1 << (int(g.batch) - 1).bit_length()  # so that the last batch of an epoch is not tuned for anew
     program = getattr(_programs(), name)
     if type(operands[0]) is not Tensor and hasattr(library, "wrap_triton"):
         program = library.wrap_triton(program)  # torch.compile traces this
     with torch.cuda.device_of(operands[0]):
         program[lambda meta: (repeats * -(-rows // meta["BLOCK_M"]),)](
-            *operands, g.batch, *filters.stride(), **constants
+            *operands, g.batch, batch_class, *filters.stride(), **constants
         )
 
 
