@@ -35,9 +35,6 @@ def add_data(verbs: Verbs) -> None:
     show.add_argument("--out", metavar="FILE", help="the picture to write (default: NAME.png)")
     show.add_argument("--padding", type=int, default=0, metavar="N", help="translate by up to N pixels")
     show.set_defaults(run=_show)
-    bench = actions.add_parser("bench", parents=[where], help="measure how fast batches are made")
-    bench.add_argument("--json", action="store_true", help="print the numbers as JSON")
-    bench.set_defaults(run=_bench)
 
 
 def _check_name(name: str) -> None:
@@ -70,12 +67,4 @@ def _show(options: argparse.Namespace) -> int:
     from sleepconv.experiments.data.inspection import show
 
     print(show(options.name, options.out, data_dir=options.data_dir, padding=options.padding))
-    return 0
-
-
-def _bench(options: argparse.Namespace) -> int:
-    from sleepconv.experiments.data import loading_speed
-
-    result = loading_speed.run(options.data_dir)
-    print(json.dumps(result) if options.json else loading_speed.as_text(result))
     return 0

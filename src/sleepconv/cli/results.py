@@ -100,7 +100,7 @@ def _list(options: argparse.Namespace) -> int:
         from sleepconv.experiments.bench.cost import probe
 
         speed = probe()
-    entries = listing.overview(records, options.dataset, speed)
+    entries = listing.recipe_rows(records, options.dataset, speed)
     print(json.dumps(entries) if options.json else listing.as_text(entries))
     _print_to_stderr(records.left_out)
     return 0
@@ -124,7 +124,7 @@ def _runs(options: argparse.Namespace) -> int:
     from sleepconv.experiments.results import overview
     from sleepconv.experiments.results.records import DEFAULT_RUNS
 
-    entries = overview.overview(_whole_runs(_existing(options.runs) or DEFAULT_RUNS))
+    entries = overview.run_rows(_whole_runs(_existing(options.runs) or DEFAULT_RUNS))
     sheet = overview.as_sheet(entries, brief=options.brief)
     print(json.dumps(entries) if options.json else getattr(sheet, options.format)())
     return 0

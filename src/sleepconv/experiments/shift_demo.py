@@ -36,7 +36,7 @@ from sleepconv.experiments.sweep import sweep
 from sleepconv.experiments.training import train
 from sleepconv.experiments.workers import Processes, receive_run
 
-NETWORKS: dict[str, dict[str, Any]] = {
+DEMO_NETWORKS: dict[str, dict[str, Any]] = {
     "convolutional": {"connectivity": "convolutional"},
     "local": {"connectivity": "local"},
     "local with sleep": {"connectivity": "local", "sleep_every": 1},
@@ -98,7 +98,7 @@ def run_demo(
     out.mkdir(parents=True, exist_ok=True)
     runs = {
         (network, seed): demo_run(network, seed=seed, scale=scale)
-        for network in reversed(NETWORKS)
+        for network in reversed(DEMO_NETWORKS)
         for seed in range(seeds)
     }
     with (
@@ -107,11 +107,11 @@ def run_demo(
     ):
         _train_all(list(runs.values()), Path(draft), say)
         folders = {key: _settle(run_path(draft, run), run_path(out / "runs", run)) for key, run in runs.items()}
-    fields = {network: mean_of([_field(folders[network, seed]) for seed in range(seeds)]) for network in NETWORKS}
+    fields = {network: mean_of([_field(folders[network, seed]) for seed in range(seeds)]) for network in DEMO_NETWORKS}
     pictures = _draw_maps(fields, out)
     table = Sheet("", ["", *_PARTS], _part_rows(fields)).html()
     report = write_report(
-        [folders[network, seed] for network in NETWORKS for seed in range(seeds)],
+        [folders[network, seed] for network in DEMO_NETWORKS for seed in range(seeds)],
         out / "report.html",
         title="Digits where no digit was ever seen",
         introduction=_INTRODUCTION.format(runs=_runs(seeds)) + table,
@@ -128,7 +128,7 @@ def demo_run(network: str, *, seed: int = 0, scale: float = 1.0) -> Run:
     name = f"demo_{network.replace(' ', '_')}"
     common: dict[str, Any] = {"dataset": "digits", "network": "three_layers", "padding": 0, "precision": "float32"}
     schedule: dict[str, Any] = {"learning_rate": 2e-2, "batch_size": 128, "epochs": 30}
-    return Run(name=name, **common, **schedule, **NETWORKS[network], seed=seed, scale=scale)
+    return Run(name=name, **common, **schedule, **DEMO_NETWORKS[network], seed=seed, scale=scale)
 
 
 def _left_task() -> Task:

@@ -7,7 +7,7 @@ from sleepconv.experiments.data.description import data_directory
 from sleepconv.experiments.data.digits import digits, on_visual_field
 from sleepconv.experiments.data.fashion_mnist import fashion_mnist
 from sleepconv.experiments.data.imagenet import EncodedSource, ImageFolders, imagenet_folders
-from sleepconv.experiments.data.images import IMAGENET, Images, Source, Statistics, TensorSource, measure
+from sleepconv.experiments.data.images import IMAGENET, ChannelStatistics, Images, Source, TensorSource, measure
 from sleepconv.experiments.data.tasks import DATASETS, Task, find_dataset, load_task
 from sleepconv.experiments.data.tiny_imagenet import tiny_imagenet
 from sleepconv.experiments.data.translations import Translate, translate
@@ -16,13 +16,13 @@ __all__ = [
     "DATASETS",
     "IMAGENET",
     "Batches",
+    "ChannelStatistics",
     "CorruptImageError",
     "Decoders",
     "EncodedSource",
     "ImageFolders",
     "Images",
     "Source",
-    "Statistics",
     "Task",
     "TensorSource",
     "Translate",

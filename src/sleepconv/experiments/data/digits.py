@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import torch
 
 from sleepconv.experiments.data.description import Dataset, StrPath
-from sleepconv.experiments.data.images import Images, Statistics
+from sleepconv.experiments.data.images import ChannelStatistics, Images
 from sleepconv.experiments.data.translations import Translate
 
 DIGIT_SIZE = 8
 FIELD = (12, 24)
 _TEST_IMAGES = 360
 # The background of the digits must stay 0, so only the range is normalised: to [0, 1].
-_UNIT_RANGE = Statistics((0.0,), (255.0,))
+_UNIT_RANGE = ChannelStatistics((0.0,), (255.0,))
 
 
 def digits(*, train: bool = True, held_out: int = _TEST_IMAGES, seed: int = 0) -> Images:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sleepconv.experiments.data.decoding import Decoders, open_image, resized_crop
 from sleepconv.experiments.data.description import Dataset, StrPath, data_directory
-from sleepconv.experiments.data.images import IMAGENET, Batch, Statistics
+from sleepconv.experiments.data.images import IMAGENET, Batch, ChannelStatistics
 from sleepconv.experiments.data.translations import Buffers
 
 _SUFFIXES = (".jpeg", ".jpg", ".png")
@@ -135,7 +135,7 @@ class EncodedSource:
         decoders: Decoders,
         short_side: int = 256,
         size: int = 224,
-        statistics: Statistics = IMAGENET,
+        statistics: ChannelStatistics = IMAGENET,
     ) -> None:
         if not 1 <= size <= short_side:
             raise ValueError(f"`size` must be from 1 to `short_side` ({short_side}), got {size}")

@@ -18,7 +18,15 @@ from sleepconv.experiments.data.description import Dataset, StrPath, cache_direc
 from sleepconv.experiments.data.digits import DIGIT_SIZE, DIGITS, FIELD, on_visual_field
 from sleepconv.experiments.data.fashion_mnist import FASHION_MNIST
 from sleepconv.experiments.data.imagenet import IMAGENET_1K, EncodedSource
-from sleepconv.experiments.data.images import IMAGENET, Images, Source, Statistics, TensorSource, measure, split_rows
+from sleepconv.experiments.data.images import (
+    IMAGENET,
+    ChannelStatistics,
+    Images,
+    Source,
+    TensorSource,
+    measure,
+    split_rows,
+)
 from sleepconv.experiments.data.tiny_imagenet import IMAGE_SIZE, TINY_IMAGENET
 from sleepconv.experiments.data.translations import Translate
 from sleepconv.files import write_atomically
@@ -194,7 +202,7 @@ def _split(dataset: Dataset, options: _Options, **more: str) -> tuple[Images, Im
     return train.split(options.held_out(dataset, len(train)), options.split_seed)
 
 
-def _training_statistics(dataset: Dataset, options: _Options, train: Images) -> Statistics:
+def _training_statistics(dataset: Dataset, options: _Options, train: Images) -> ChannelStatistics:
     if not dataset.folder:  # no files that could tell whether a stored result is still right
         return measure(train)
     folder = dataset.directory(options.data_dir)
@@ -210,7 +218,7 @@ def _tensor_task(dataset: Dataset, train: tuple[Images, Translate], evaluation: 
     return Task(dataset.name, images.classes, input_size, TensorSource(*train), TensorSource(*evaluation))
 
 
-def measured_once(images: Images, cache: Path, fingerprint: str) -> Statistics:
+def measured_once(images: Images, cache: Path, fingerprint: str) -> ChannelStatistics:
     """Return `measure(images)`, stored in the file ``cache`` for as long as the data have this ``fingerprint``."""
     known = _read_statistics(cache, fingerprint)
     if known is not None:
@@ -224,11 +232,11 @@ def measured_once(images: Images, cache: Path, fingerprint: str) -> Statistics:
     return statistics
 
 
-def _read_statistics(cache: Path, fingerprint: str) -> Statistics | None:
+def _read_statistics(cache: Path, fingerprint: str) -> ChannelStatistics | None:
     try:
         stored = json.loads(cache.read_text())
         if stored["fingerprint"] != fingerprint:
             return None
-        return Statistics(tuple(stored["mean"]), tuple(stored["std"]))
+        return ChannelStatistics(tuple(stored["mean"]), tuple(stored["std"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None

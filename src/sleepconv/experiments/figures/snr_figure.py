@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LEARNING_RATES = (5e-4, 5e-3, 5e-2)
+LEARNING_RATES = tuple(recipe(f"cifar10_figure_6{panel}").learning_rate for panel in "abc")
 _SLEEP_EVERY = 10
 _CLOSE_UP = 100
 _CAPTION = (

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from sleepconv.experiments.paper.numbers import ACCURACY, IMAGENET_RATES, RATES, Accuracy
-from sleepconv.experiments.paper.rows import NETWORKS, OWN_TABLES, PADDING, SMALL_DATASETS, label, table_rows
+from sleepconv.experiments.paper.rows import OWN_TABLES, PADDING, ROW_SETTINGS, SMALL_DATASETS, label, table_rows
 from sleepconv.experiments.runs.run import Run
 from sleepconv.names import did_you_mean
 
@@ -96,7 +96,7 @@ for _dataset in SMALL_DATASETS:
                     learning_rate=_chosen.learning_rate,
                     weight_decay=_chosen.weight_decay,
                     padding=PADDING[_table],
-                    **NETWORKS[_row],
+                    **ROW_SETTINGS[_row],
                 ),
                 f"Table {_table}, {label(_row)}: {_percent(ACCURACY[_table][_dataset][_row])}. Rates: Table {_rates}.",
             )
@@ -113,7 +113,7 @@ for _row, _name in table_rows(13, "imagenet").items():
             network="resnet18",
             padding=0,
             batch_size=256,
-            **NETWORKS[_row],
+            **ROW_SETTINGS[_row],
         ),
         f"Table {2 if _row in ACCURACY[2]['imagenet'] else 13}, {label(_row)}: "
         f"{_percent(ACCURACY[13]['imagenet'][_row])}. Rates: Final hyperparameters (appendix).",

@@ -50,7 +50,7 @@ _LABELS = {
 }
 """The paper's words for its rows."""
 
-NETWORKS: dict[str, dict[str, Any]] = {
+ROW_SETTINGS: dict[str, dict[str, Any]] = {
     "convolutional": {"connectivity": "convolutional"},
     "local": {"connectivity": "local"},
     **{f"{n}_repetitions": {"connectivity": "local", "repetitions": n} for n in (4, 8, 16)},

@@ -66,7 +66,7 @@ def _papers_numbers() -> dict[str, Accuracy]:
     return numbers | {name: numbers[original] for name, original in originals.items() if original in numbers}
 
 
-def overview(records: Records, dataset: str | None = None, speed: float | None = None) -> list[dict[str, Any]]:
+def recipe_rows(records: Records, dataset: str | None = None, speed: float | None = None) -> list[dict[str, Any]]:
     """Return what `sleepconv list` shows, for a script.
 
     Args:

@@ -13,14 +13,14 @@ Connectivity = Literal["convolutional", "local", "local_after_first"]
 Start = Literal["independent", "shared"]
 OptimizerName = Literal["adamw", "sgd"]
 SleepRule = Literal["instant", "hebbian", "circuit"]
-Statistics = Literal["running", "reestimated"]
+NormStatistics = Literal["running", "reestimated"]
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 CHOICES: dict[str, tuple[str, ...]] = {
     "connectivity": get_args(Connectivity),
     "start": get_args(Start),
     "optimizer": get_args(OptimizerName),
     "sleep_rule": get_args(SleepRule),
-    "statistics": get_args(Statistics),
+    "statistics": get_args(NormStatistics),
     "precision": get_args(Precision),
 }
 _AT_LEAST = {"epochs": 1, "batch_size": 1, "repetitions": 1, "padding": 0, "warm_up": 0, "snr_every": 0, "seed": 0}
@@ -98,7 +98,7 @@ class Run:
     share_gradients: bool = False
     share_moments: bool = False
     slow_momentum: float = 0.0
-    statistics: Statistics = "running"
+    statistics: NormStatistics = "running"
     epochs: int = 200
     scale: float = 1.0
     batch_size: int = 512

@@ -13,7 +13,7 @@ from sleepconv.experiments.runs.run import Run
 from sleepconv.experiments.training.checkpoints import compact_state, load_compact_state
 from sleepconv.experiments.training.evaluation import Tally, summed_loss
 from sleepconv.experiments.training.network import build_network, build_optimizer, build_sleep
-from sleepconv.experiments.training.parallel import Place, Sharding, spread
+from sleepconv.experiments.training.parallel import Place, Sharding, distribute
 from sleepconv.functional.sharing import neurons_per_grid
 from sleepconv.optim import SlowMomentum, share_gradients, share_moments
 from sleepconv.sleep.distributed import full_tensor, sharded_like
@@ -38,7 +38,7 @@ class Learner:
         self.run, self.place, self.steps_per_epoch = run, place, steps_per_epoch
         network = build_network(run, task.input_size, len(task.classes))
         self.parameters = sum(parameter.numel() for parameter in network.parameters())
-        self.model = spread(network, place, sharding)
+        self.model = distribute(network, place, sharding)
         fused = sharding == "ddp" or place.world_size == 1
         self.sleep = build_sleep(run, self.model)
         self.optimizer = build_optimizer(run, self.model, self.sleep, fused=fused)
