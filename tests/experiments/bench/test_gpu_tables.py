@@ -40,8 +40,10 @@ def test_no_layer_can_beat_its_convolution_and_the_page_says_that_it_is_computed
     assert "not measured" in page
 
 
-def test_the_checked_in_page_is_the_computed_one(pytestconfig):
-    assert (pytestconfig.rootpath / "benchmarks" / "roofline.md").read_text() == roofline.page()
+def test_the_checked_in_pages_are_the_computed_ones(pytestconfig):
+    folder = pytestconfig.rootpath / "benchmarks"
+    assert (folder / "roofline.md").read_text() == roofline.page()
+    assert (folder / "gpu-memory.md").read_text() == gpu_memory.memory_sheet().markdown() + "\n"
 
 
 def test_layers_are_measured_on_a_device_in_both_precisions():

@@ -110,6 +110,6 @@ def sheet(name: str, shapes: Sequence[Shape]) -> Sheet:
 def page() -> str:
     """Return the page ``benchmarks/roofline.md``."""
     sheets = [sheet("ResNet20, 32×32 pixels", RESNET20), sheet("Half-width ResNet18, 224×224 pixels", RESNET18)]
-    sections = [f"## {s.title}\n\n{replace(s, title='').markdown()}" for s in sheets]
-    introduction = "# What bounds a layer on a GPU\n\n" + _INTRODUCTION
+    sections = [f"### {s.title}\n\n{replace(s, title='').markdown()}" for s in sheets]
+    introduction = "## What bounds a layer on a GPU\n\n" + _INTRODUCTION
     return "\n\n".join([introduction, "`sleepconv bench --roofline` rebuilds this page.", *sections]) + "\n"
