@@ -18,10 +18,9 @@ from triton.language import constexpr
 
 # What is tried on the first call with these sizes: rows and inner length of a block, warps, stages of the pipeline. All
 # fit into the 99 KB of shared memory that the smallest of the newer GPUs have.
-_TRIED = [(32, 32, 4, 4), (64, 32, 4, 3), (128, 32, 4, 3), (128, 32, 8, 3), (64, 64, 4, 3)]
+_TRIED = [(32, 32, 4, 4), (64, 32, 4, 3), (128, 32, 8, 3), (64, 64, 4, 3)]
 _INTERPRETED = [(32, 128, 4, 1)]  # few and large blocks: there each takes the same time, whatever its size
-# Left alone, NVIDIA's assembler spills a register or two of these to have more programs at a time.
-_ALL_REGISTERS = [(128, 32, 4, 3)]
+_ALL_REGISTERS = 255  # left alone, NVIDIA's assembler now and then spills a few to have more programs at a time
 _KEY = ["batch_class", "GROUPS", "INS", "OUTS", "O0", "O1", "O2", "K0", "K1", "K2", "S0", "S1", "S2"]
 
 
@@ -31,7 +30,7 @@ def configurations() -> list[triton.Config]:
 
 
 def _configuration(m: int, k: int, warps: int, stages: int) -> triton.Config:
-    most = 255 if (m, k, warps, stages) in _ALL_REGISTERS and not torch.version.hip else None
+    most = None if torch.version.hip else _ALL_REGISTERS
     return triton.Config({"BLOCK_M": m, "BLOCK_K": k}, num_warps=warps, num_stages=stages, maxnreg=most)
 
 
