@@ -9,10 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sleepconv.functional import lateral_grids, leave_border_alone, share_weights_
-from sleepconv.kernels import KERNELS, Geometry, native, use_kernel
+from sleepconv.kernels import KERNELS, Geometry, native, triton, use_kernel
 from sleepconv.kernels.native import InstructionSet
 
-FAST_KERNELS = [name for name in KERNELS if name != "reference"]
+HERE = [name for name in KERNELS if name != "triton" or not triton.unavailable()]
+FAST_KERNELS = [name for name in HERE if name != "reference"]
+NEEDS_TRITON = pytest.mark.skipif(triton.unavailable() is not None, reason="needs Triton")
 # Triton's programs compute in float32; its interpreter takes about a hundredth of a second for each.
 PRECISE_KERNELS = ["batched", "native"]
 TOLERANCES = {torch.float32: {"rtol": 1e-5, "atol": 1e-4}, torch.float64: {}}
@@ -86,6 +88,7 @@ def assert_triton_agrees(dtype, geometry):
 
 
 # bfloat16 is only compiled for (test_triton.py): Triton's interpreter multiplies it wrongly.
+@NEEDS_TRITON
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
 @settings(max_examples=20, deadline=None)
 @given(geometry=geometries().filter(lambda g: programs(g) <= 60))
@@ -93,11 +96,13 @@ def test_the_gpu_programs_compute_what_the_loop_computes(dtype, geometry):
     assert_triton_agrees(dtype, geometry)
 
 
+@NEEDS_TRITON
 @pytest.mark.parametrize("channels", [(256, 3), (3, 256)])
 def test_the_gpu_programs_take_many_channels_tap_by_tap(channels):
     assert_triton_agrees(torch.float32, Geometry(3, *channels, (3, 3), (2, 2), (3, 2), (2, 1), (1, 0), (1, 1), 1))
 
 
+@NEEDS_TRITON
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
 @settings(max_examples=60, deadline=None)
 @given(geometry=geometries())
@@ -108,7 +113,11 @@ def test_the_gpu_programs_compute_what_the_loop_computes_at_any_size(sweep, dtyp
 @pytest.fixture(scope="module", autouse=True)
 def quick_interpreter():
     """Triton's interpreter without its checks for overflow, which take a third of its time."""
-    interpreter = pytest.importorskip("triton.runtime.interpreter").interpreter_builder
+    if triton.unavailable():
+        yield
+        return
+    from triton.runtime.interpreter import interpreter_builder as interpreter
+
     before, interpreter.options = interpreter.options, replace(interpreter.options, sanitize_overflow=False)
     yield
     interpreter.options = before
@@ -208,7 +217,7 @@ def test_every_kernel_shares_as_the_loop_in_float64_does(kernel, grids, dtype):
         torch.testing.assert_close(weight.double(), exact, rtol=0, atol=4 * torch.finfo(dtype).eps)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", HERE)
 def test_any_memory_layout_of_the_weight_is_shared_in_place(kernel):
     grids = lateral_grids((6, 5), 2)
     memory = torch.randn(4, 12, 5)
@@ -221,7 +230,7 @@ def test_any_memory_layout_of_the_weight_is_shared_in_place(kernel):
     assert weight._version > 0
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", HERE)
 def test_the_chosen_kernel_shares(kernel, monkeypatch):
     called = []
     for name, module in KERNELS.items():
