@@ -324,7 +324,7 @@ def _picture(folder: Path, name: str) -> np.ndarray:
     try:
         from PIL import Image
     except ImportError:
-        raise RuntimeError("pictures need Pillow: pip install 'sleepconv[data]'") from None
+        raise RuntimeError("pictures need Pillow: pip install pillow") from None
     with Image.open(found[0]) as picture:
         return np.asarray(picture.convert("RGB"))
 
@@ -333,5 +333,5 @@ def _xarray() -> ModuleType:
     try:
         import xarray
     except ImportError:
-        raise RuntimeError("NetCDF files need xarray: pip install 'sleepconv[netcdf]'") from None
+        raise RuntimeError("NetCDF files need xarray: pip install xarray netCDF4") from None
     return xarray

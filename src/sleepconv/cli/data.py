@@ -2,12 +2,10 @@
 
 import argparse
 import json
+from textwrap import fill
 
 from sleepconv.cli.verbs import Verbs
-from sleepconv.names import did_you_mean
-
-# Of sleepconv.experiments.data.DATASETS, which takes PyTorch, and so seconds, to import.
-_NAMES = ("digits", "cifar10", "cifar10-16x16", "cifar100", "tiny-imagenet", "imagenet", "fashion-mnist")
+from sleepconv.experiments.runs.registry import DATASETS
 
 
 def add_data(verbs: Verbs) -> None:
@@ -15,8 +13,8 @@ def add_data(verbs: Verbs) -> None:
     data = verbs.add_parser(
         "data",
         help="get, check and show the datasets",
-        description=f"Datasets: {', '.join(_NAMES)}.",
         epilog="example: sleepconv data get cifar10 --data-dir ~/datasets",
+        details=lambda: fill(f"Datasets: {', '.join(DATASETS)}.", 90),
     )
     actions = data.add_subparsers(title="actions", metavar="ACTION", required=True)
     named = argparse.ArgumentParser(add_help=False)
@@ -37,14 +35,8 @@ def add_data(verbs: Verbs) -> None:
     show.set_defaults(run=_show)
 
 
-def _check_name(name: str) -> None:
-    if name not in _NAMES:
-        hint = did_you_mean(name, _NAMES) or f"; there are {', '.join(_NAMES)}"
-        raise ValueError(f"there is no dataset {name!r}{hint}")
-
-
 def _get(options: argparse.Namespace) -> int:
-    _check_name(options.name)
+    DATASETS.check(options.name)  # before PyTorch is imported, which takes seconds
     from sleepconv.experiments.data import find_dataset
     from sleepconv.experiments.data.download import get
 
@@ -53,7 +45,7 @@ def _get(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    _check_name(options.name)
+    DATASETS.check(options.name)  # before PyTorch is imported, which takes seconds
     from sleepconv.experiments.data import find_dataset
     from sleepconv.experiments.data.inspection import check
 
@@ -63,7 +55,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    _check_name(options.name)
+    DATASETS.check(options.name)  # before PyTorch is imported, which takes seconds
     from sleepconv.experiments.data.inspection import show
 
     print(show(options.name, options.out, data_dir=options.data_dir, padding=options.padding))

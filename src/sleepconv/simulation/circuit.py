@@ -123,6 +123,39 @@ def rate_fixed_point(
     return bias + drive - alpha * (mean_drive / (1 + mean_alpha))
 
 
+def rectified_fixed_point(
+    drive: Float[Tensor, "*batch neurons"], *, inhibition: float | None, bias: float
+) -> Float[Tensor, "*batch neurons"]:
+    r"""Return the rates at which the circuit settles if rates cannot be negative.
+
+    .. math:: r_i = [b + w_i^\top x - c]_+, \qquad
+        c = \max_n \frac{\sum_{i \le n} w_i^\top x - (N - n)\, b}{n + N / \alpha}
+
+    The drives are sorted here, the strongest first; the n that attains the maximum is the number of active neurons.
+    Where no rate of Eq. 9 is negative, it is Eq. 9. Not in the paper.
+
+    Args:
+        drive: :math:`w_i^\top x`.
+        inhibition: α; None means perfect inhibition.
+        bias: b.
+
+    >>> rectified_fixed_point(torch.tensor([1.0, -3.0, 5.0]), inhibition=10.0, bias=1.0)
+    tensor([0.0000, 0.0000, 3.6923])
+    """
+    if inhibition is not None:
+        check_finite("inhibition", inhibition, least=0)
+        if inhibition == 0:
+            return (bias + drive).clamp(min=0)
+    neurons = drive.shape[-1]
+    active = torch.arange(1, neurons + 1).to(drive)
+    strongest = drive.sort(dim=-1, descending=True).values.cumsum(dim=-1)
+    slack = 0.0 if inhibition is None else neurons / inhibition
+    common = ((strongest - (neurons - active) * bias) / (active + slack)).amax(dim=-1, keepdim=True)
+    if inhibition is not None:
+        common = common.clamp(min=-inhibition * bias)  # no neuron is active
+    return (bias + drive - common).clamp(min=0)
+
+
 def euler_rates(
     drive: Float[Tensor, "*batch neurons"], *, steps: int, constants: CircuitConstants | None = None
 ) -> tuple[Float[Tensor, "time *batch neurons"], Float[Tensor, "time *batch 1"]]:

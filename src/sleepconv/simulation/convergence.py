@@ -9,13 +9,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from sleepconv.functional import hebbian_step_, weight_snr
+from sleepconv.functional import hebbian_step_, pooled_weight_snr, weight_snr
 from sleepconv.functional.sizes import check_finite
 from sleepconv.simulation.circuit import CircuitConstants, CircuitState, paper_learning_rate, present_each_
-from sleepconv.simulation.theory import fixed_point, least_negative_log_snr, noisy_error_bound, noisy_fixed_point
+from sleepconv.simulation.theory import fixed_point, noisy_error_bound, noisy_fixed_point
 
 _Curve = dict[str, Any]
 _Systems = Float[Tensor, "systems neurons 1 inputs"]
+_Sample = dict[str, Float[Tensor, "systems"]]
 
 _AT_ONCE = 100  # inputs that are drawn together, and presentations that are condensed together
 
@@ -28,12 +29,17 @@ class Convergence:
         rule: "hebbian" (Eq. 4, and with finite inhibition the biased update of the appendix) or "circuit" (Eq. 8).
         steps: number of inputs that are shown.
         inhibition: α; None, only for the Hebbian rule, means perfect inhibition.
-        input_mean: inputs are drawn from N(input_mean, 1). Weights are drawn from N(1, 1).
+        input_mean: inputs are drawn from N(input_mean, 1); the appendix says N(1, 1), but the floor 2 log(γ / (1 + γ))
+            that it prints is that of N(0, 1). Weights are drawn from N(1, 1).
         kernel_sizes: neurons have k² weights, for each k.
         decays: γ; there is a curve for each kernel size and decay.
         runs: number of repetitions.
         neurons: how many neurons share.
         momentum: of the weights, per step of the Hebbian rule or per Euler step of the circuit.
+        tau_ms: τ of the circuit.
+        bias: b of the circuit.
+        step_ms: Euler step of the circuit.
+        presentation_ms: how long the circuit sees each input.
         seed: of weights and inputs.
 
     >>> setup = Convergence("circuit", steps=10_000, inhibition=10.0)
@@ -44,12 +50,16 @@ class Convergence:
     rule: str
     steps: int
     inhibition: float | None = None
-    input_mean: float = 1.0
+    input_mean: float = 0.0
     kernel_sizes: tuple[int, ...] = (3, 6, 9)
     decays: tuple[float, ...] = (0.1, 0.01, 0.001)
     runs: int = 10
     neurons: int = 100
     momentum: float = 0.95
+    tau_ms: float = 30.0
+    bias: float = 1.0
+    step_ms: float = 1.0
+    presentation_ms: float = 150.0
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -58,8 +68,9 @@ class Convergence:
             raise ValueError(f"`rule` must be 'hebbian' or 'circuit', got {self.rule!r}")
         if self.inhibition is not None:
             check_finite("inhibition", self.inhibition, least=0)
-        elif self.rule == "circuit":
-            raise ValueError("a circuit has finite inhibition; give inhibition=10.0, the paper's")
+        if self.rule == "circuit":
+            _ = self.constants
+        check_finite("input_mean", self.input_mean)
         for decay in self.decays:
             check_finite("decays", decay, least=0)
         if min(self.steps, self.runs) < 1 or self.neurons < 2:
@@ -67,6 +78,15 @@ class Convergence:
                 "`steps` and `runs` must be at least 1 and `neurons` at least 2, "
                 f"got steps={self.steps}, runs={self.runs}, neurons={self.neurons}"
             )
+
+    @property
+    def constants(self) -> CircuitConstants:
+        """Return the circuit's constants."""
+        if self.inhibition is None:
+            raise ValueError("a circuit has finite inhibition; give inhibition=10.0, the paper's")
+        return CircuitConstants(
+            self.inhibition, self.tau_ms, self.bias, self.step_ms, self.presentation_ms, self.momentum
+        )
 
     @property
     def recorded_steps(self) -> list[int]:
@@ -81,7 +101,11 @@ class Convergence:
         return len(self.kernel_sizes) * len(self.recorded_steps)
 
     def curves(self, advance: Callable[[], object] = lambda: None) -> list[_Curve]:
-        """Simulate, and return a curve for each kernel size and decay: −log SNR of each run, with its theory.
+        """Simulate, and return a curve for each kernel size and decay, with its theory.
+
+        A curve has ``negative_log_snr`` (Eq. 6) of each run and, averaged over runs, ``negative_log_pooled_snr``, the
+        ``preserved_mean`` (the share of the initial mean weight that is left) and the circuit's share of
+        ``negative_rates``.
 
         >>> setup = Convergence("hebbian", steps=10, kernel_sizes=(1,), decays=(0.1,), runs=2, neurons=5)
         >>> [curve] = setup.curves()
@@ -116,32 +140,30 @@ def _curves_of_size(setup: Convergence, kernel_size: int, advance: Callable[[], 
     for sample in _SIMULATIONS[setup.rule](setup, initial, generator):
         samples.append(sample)
         advance()
-    measures = {
-        name: torch.stack([sample[name] for sample in samples], dim=-1).unflatten(0, (-1, setup.runs))
-        for name in samples[0]
-    }
+    measured = {name: torch.stack([sample[name] for sample in samples], dim=-1) for name in samples[0]}
     for i, decay in enumerate(setup.decays):
+        of_runs = {name: values.unflatten(0, (-1, setup.runs))[i] for name, values in measured.items()}
         curve: _Curve = {"kernel_size": kernel_size, "decay": decay, "steps": setup.recorded_steps}
-        curve["negative_log_snr"] = measures["negative_log_snr"][i].tolist()
-        if "negative_rates" in measures:
-            curve["negative_rates"] = measures["negative_rates"][i].mean(dim=0).tolist()
+        curve["negative_log_snr"] = of_runs.pop("negative_log_snr").tolist()
+        curve |= {name: values.mean(dim=0).tolist() for name, values in of_runs.items()}
         yield curve | {"theory": _theory(setup, initial, decay)}
 
 
 def _theory(setup: Convergence, initial: Float[Tensor, "runs neurons inputs"], decay: float) -> dict[str, float]:
-    """Return the mean over runs of −log SNR at the fixed points, for the true covariance of the inputs."""
+    """Return −log SNR at the fixed points, averaged over runs, for the true covariance of the inputs."""
     covariance = setup.input_mean**2 + torch.eye(initial.shape[-1], dtype=torch.float64)
-    ends = {}
+    ends: dict[str, float] = {}
     for name, inhibition in {"ideal": None, "biased": setup.inhibition}.items():
-        of_runs = [least_negative_log_snr(run, covariance, decay=decay, inhibition=inhibition) for run in initial]
-        ends[name] = sum(of_runs) / setup.runs
+        settled = fixed_point(initial, covariance, decay=decay, inhibition=inhibition)
+        ends |= {name: float(negative_log_snr(settled).mean())}
+        ends |= {f"{name}_pooled": float(negative_log_snr(settled, pooled=True).mean())}
     return ends
 
 
-def _simulate_hebbian(setup: Convergence, initial: Tensor, generator: torch.Generator) -> Iterator[dict[str, Tensor]]:
+def _simulate_hebbian(setup: Convergence, initial: Tensor, generator: torch.Generator) -> Iterator[_Sample]:
     start, decay = _systems(setup, initial)
     weight, velocity, step, recorded = start.clone(), torch.zeros_like(start), 0, set(setup.recorded_steps)
-    yield {"negative_log_snr": _negative_log_snr(weight)}
+    yield _measured(weight, start)
     for patterns in _inputs(setup, initial.shape[-1], generator):
         for pattern in patterns:
             step += 1
@@ -156,24 +178,20 @@ def _simulate_hebbian(setup: Convergence, initial: Tensor, generator: torch.Gene
                 inhibition=setup.inhibition,
             )
             if step in recorded:
-                yield {"negative_log_snr": _negative_log_snr(weight)}
+                yield _measured(weight, start)
 
 
-def _simulate_circuit(setup: Convergence, initial: Tensor, generator: torch.Generator) -> Iterator[dict[str, Tensor]]:
-    assert setup.inhibition is not None
-    constants = CircuitConstants(inhibition=setup.inhibition, momentum=setup.momentum)
-    start, decay = _systems(setup, initial)
+def _simulate_circuit(setup: Convergence, initial: Tensor, generator: torch.Generator) -> Iterator[_Sample]:
+    constants, (start, decay) = setup.constants, _systems(setup, initial)
     state, step, recorded = CircuitState.at_rest(start), 0, set(setup.recorded_steps)
-    negative = [(state.above_bias < -constants.bias).double().mean(dim=(1, 2))]
-    yield {"negative_log_snr": _negative_log_snr(start), "negative_rates": negative.pop()}
+    negative: list[Tensor] = []  # since the last sample
+    yield _measured(start, start) | {"negative_rates": torch.zeros_like(decay)}
     for patterns in _inputs(setup, initial.shape[-1], generator):
-        shown = present_each_(state, patterns, rate=paper_learning_rate, decay=decay, constants=constants, first=step)
-        for _ in shown:
+        for _ in present_each_(state, patterns, rate=paper_learning_rate, decay=decay, constants=constants, first=step):
             step += 1
             negative.append((state.above_bias < -constants.bias).double().mean(dim=(1, 2)))
             if step in recorded:
-                snr, rates = _negative_log_snr(state.weight), torch.stack(negative).mean(dim=0)
-                yield {"negative_log_snr": snr, "negative_rates": rates}
+                yield _measured(state.weight, start) | {"negative_rates": torch.stack(negative).mean(dim=0)}
                 negative.clear()
 
 
@@ -195,8 +213,39 @@ def _inputs(
         yield (setup.input_mean + drawn[: setup.steps - first]).repeat(1, len(setup.decays), 1)
 
 
-def _negative_log_snr(weight: _Systems) -> Float[Tensor, "systems"]:
-    return -torch.vmap(weight_snr)(weight.squeeze(2)).log()
+def _measured(weight: _Systems, start: _Systems) -> _Sample:
+    weight, start = weight.squeeze(2), start.squeeze(2)
+    return {
+        "negative_log_snr": negative_log_snr(weight),
+        "negative_log_pooled_snr": negative_log_snr(weight, pooled=True),
+        "preserved_mean": preserved_mean(weight, start),
+    }
+
+
+def negative_log_snr(
+    weight: Float[Tensor, "*systems neurons inputs"], *, pooled: bool = False
+) -> Float[Tensor, "*systems"]:
+    """Return −log SNR of each system: of Eq. 6, or log(Σ variance / Σ mean²), whose sums are over inputs.
+
+    >>> negative_log_snr(torch.tensor([[[0.0], [2.0]], [[1.0], [3.0]]]))
+    tensor([-0.0000, -1.3863])
+    """
+    measure = pooled_weight_snr if pooled else weight_snr
+    return -torch.vmap(measure)(weight.reshape(-1, *weight.shape[-2:])).log().view(weight.shape[:-2])
+
+
+def preserved_mean(
+    weight: Float[Tensor, "*systems neurons inputs"], initial: Float[Tensor, "*systems neurons inputs"]
+) -> Float[Tensor, "*systems"]:
+    r"""Return which share of the initial mean weight is left: :math:`\mu^\top \mu^{init} / |\mu^{init}|^2`.
+
+    Eq. 4 leaves all of it; noise, finite inhibition or wrong connections shrink it.
+
+    >>> preserved_mean(torch.tensor([[1.0], [2.0]]), torch.tensor([[0.0], [6.0]]))
+    tensor(0.5000)
+    """
+    mean, start = weight.mean(dim=-2), initial.mean(dim=-2)
+    return (mean * start).sum(dim=-1) / start.square().sum(dim=-1)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from sleepconv.experiments.figures.drawing import STYLE, load_pyplot, save
 from sleepconv.experiments.paper.numbers import BRAIN_SCORE
 from sleepconv.experiments.results.sheets import MISSING, Sheet
-from sleepconv.files import parse_json, write_atomically
+from sleepconv.files import output_folder, parse_json, write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,6 +61,12 @@ _Panel = list[tuple[ScoreRecord, dict[str, Any]]]
 
 def read_all_scores(paths: Iterable[Path | str]) -> list[ScoreRecord]:
     """Read the records in these files and folders, in alphabetical order; two records of one network must agree."""
+    paths = list(paths)
+    for path in paths:
+        if not Path(path).exists():
+            raise FileNotFoundError(
+                f"{path} does not exist; name a record of `sleepconv brain score`, or a folder of them"
+            )
     files = [file for path in map(Path, paths) for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])]
     if not files:
         raise FileNotFoundError(f"no record in {', '.join(map(str, paths))}; `sleepconv brain score` writes them")
@@ -383,8 +389,7 @@ def _draw_line(axes: Axes, record: ScoreRecord, entry: dict[str, Any], depth: li
 
 def check_folder(folder: Path) -> None:
     """Raise an error if the folder has files in our places that `sleepconv brain` did not write."""
-    if folder.exists() and not folder.is_dir():
-        raise NotADirectoryError(f"{folder} is a file; --out must be a folder")
+    output_folder(folder)
     for path in sorted(folder.glob("*.json")):
         read_scores(path)
     _check_tables(folder)

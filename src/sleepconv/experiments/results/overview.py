@@ -5,12 +5,13 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Any
 
+from sleepconv.curves import AGREEMENT
 from sleepconv.experiments.paper import RECIPES
 from sleepconv.experiments.results.listing import readable
 from sleepconv.experiments.results.records import changes
 from sleepconv.experiments.results.sheets import Sheet, number
 from sleepconv.experiments.runs import Run, RunFolder
-from sleepconv.experiments.runs.reports import AGREEMENT, log_noise
+from sleepconv.experiments.runs.reports import log_noise
 from sleepconv.files import json_number
 
 _NOTES = (
