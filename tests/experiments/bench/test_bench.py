@@ -47,7 +47,7 @@ def test_a_layers_memory_grows_with_its_batch():
 def test_resnet20_has_the_shapes_that_are_measured():
     convolutions = [m for m in resnet20().modules() if isinstance(m, nn.Conv2d)]
     shapes = {(c.in_channels, c.out_channels, c.kernel_size[0], c.stride[0]) for c in convolutions}
-    assert shapes == {shape[:4] for shape in report.SHAPES}
+    assert shapes == {shape[:4] for shape in report.RESNET20}
 
 
 def test_the_page_shows_a_missing_peer_as_a_dash():

@@ -82,7 +82,7 @@ def layer_of_shape(shape: Sequence[int]) -> LocallyConnected2d:
 def layer_steps(local: LocallyConnected2d, batch: int, *, unfold: bool) -> dict[str, _Step]:
     """Make forward and backward passes of one layer and its peers, each with input in its fastest layout."""
     conv = _channels_last(local.to_conv2d())
-    x = torch.randn(batch, local.in_channels, *local.input_size)
+    x = torch.randn(batch, local.in_channels, *local.input_size).to(local.weight)
     steps = {
         "sleepconv": _layer_step(local, x.permute(2, 3, 0, 1).contiguous().permute(2, 3, 0, 1)),
         "convolution": _layer_step(conv, x.to(memory_format=torch.channels_last)),

@@ -24,6 +24,7 @@ from sleepconv.experiments.bench.peers import (
     networks,
     training_step,
 )
+from sleepconv.experiments.bench.roofline import RESNET20
 from sleepconv.experiments.bench.steps import training_cost
 from sleepconv.experiments.results.sheets import Sheet, number
 from sleepconv.experiments.runs.machine import machine
@@ -32,18 +33,6 @@ from sleepconv.kernels import native
 from sleepconv.memory import keep_freed_memory
 
 _Measured = dict[str, Any]
-
-# Input and output channels, kernel, stride and input side of every layer of ResNet20.
-SHAPES = [
-    (3, 16, 3, 1, 32),
-    (16, 16, 3, 1, 32),
-    (16, 32, 3, 2, 32),
-    (16, 32, 1, 2, 32),
-    (32, 32, 3, 1, 16),
-    (32, 64, 3, 2, 16),
-    (32, 64, 1, 2, 16),
-    (64, 64, 3, 1, 8),
-]
 
 
 _INTRODUCTION = """\
@@ -89,7 +78,7 @@ def _machine() -> _Measured:
 
 def _layers(rounds: int, batches: list[int]) -> Iterator[_Measured]:
     for batch in batches:
-        for shape in SHAPES:
+        for shape in RESNET20:
             layer = layer_of_shape(shape)
             steps = layer_steps(layer, batch, unfold=batch < 512)
             slow = {"unfold + einsum": steps.pop("unfold + einsum")} if batch < 512 else {}

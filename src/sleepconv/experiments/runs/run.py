@@ -16,7 +16,7 @@ OptimizerName = Literal["adamw", "sgd"]
 Grids = Literal["given", "learned"]
 Crops = Literal["random", "random_resized"]
 NormStatistics = Literal["running", "reestimated"]
-Precision = Literal["auto", "float32", "bfloat16"]
+Precision = Literal["auto", "float32", "bfloat16", "float16"]
 CHOICES: dict[str, tuple[str, ...]] = {
     "connectivity": get_args(Connectivity),
     "start": get_args(Start),
@@ -76,7 +76,8 @@ class Run:
         batch_size: images in a batch over all processes, copies counted.
         tuning: train on the training part and evaluate on the validation part of the training set.
         snr_every: optimizer steps between measurements of each layer's SNR; 0 for twice an epoch.
-        precision: of the responses; "auto" is bfloat16 where the device gains from it.
+        precision: of the responses; "auto" is bfloat16 where the device gains from it. With float16, losses are scaled
+            so that small gradients do not vanish, and steps whose gradients overflow are skipped.
         seed: of everything random.
 
     >>> run = Run(name="mine", dataset="cifar10", connectivity="local", learning_rate=1e-3, scale=0.1)

@@ -42,6 +42,7 @@ class Learner:
         fused = sharding == "ddp" or place.world_size == 1
         self.sleep = build_sleep(run, self.model)
         self.optimizer = build_optimizer(run, self.model, self.sleep, fused=fused)
+        self.scaler = place.scaler()
         self.slow_momentum = self._help_to_learn()
         self.layers = {
             name: layer
@@ -70,6 +71,8 @@ class Learner:
     def learn(self, inputs: Tensor, labels: Tensor, images: int) -> tuple[float, list[dict[str, Any]]]:
         """One optimizer step on this process's part of a batch of ``images``, then sleep if it is time.
 
+        The step is queued on the device as a whole: nothing waits for it before its loss is read at the end.
+
         Returns:
             the mean loss of this part, and the SNRs if they were due.
         """
@@ -79,15 +82,15 @@ class Learner:
         with self.place.autocast():
             scores = self.model(inputs)
         loss = summed_loss(scores, labels)
-        value = loss.item()
-        if self.place.any(not isfinite(value)):
-            raise DivergedError(f"the loss at step {self.step + 1} is {value}: the training has diverged")
         self._set_learning_rate()
         self.optimizer.zero_grad(set_to_none=True)
-        (loss * (self.place.world_size / images)).backward()
-        self.optimizer.step()
+        self.scaler.scale(loss * (self.place.world_size / images)).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
         self.step += 1
-        self.tally.add(scores, labels, value)
+        value = self.tally.add(scores, labels, loss)
+        if self.place.any(not isfinite(value)):
+            raise DivergedError(f"the loss at step {self.step} is {value}: the training has diverged")
         reports = self._rest()
         self.seconds += time.perf_counter() - start
         self.cpu_seconds += time.process_time() - cpu_start
@@ -123,6 +126,7 @@ class Learner:
             "cpu_seconds": self.cpu_seconds,
             "sleep_seconds": self.sleep_seconds,
             "sleep": None if self.sleep is None else self.sleep.state_dict(),
+            **({"scaler": self.scaler.state_dict()} if self.scaler.is_enabled() else {}),
         }
         return tensors, facts
 
@@ -137,6 +141,8 @@ class Learner:
         self.tally = Tally(**facts["tally"]) if self.place.first else Tally()
         if self.sleep is not None:
             self.sleep.load_state_dict(facts["sleep"])
+        if self.scaler.is_enabled():
+            self.scaler.load_state_dict(facts["scaler"])
         if self.slow_momentum is not None:
             parts = {part: _below(f"{SLOW_MOMENTUM}{part}/", tensors) for part in self.slow_momentum.state_dict()}
             self.slow_momentum.load_state_dict(parts)
