@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sleepconv import brain, experiments, functional, kernels, models, nn, optim, simulation, sleep, testing
+    from sleepconv import brain, experiments, functional, kernels, models, nn, optim, simulation, sleep, testing, wake
     from sleepconv.memory import keep_freed_memory
     from sleepconv.nn import (
         NothingConvertedWarning,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # and `sleepconv --help` should not.
 _HOMES = {
     **dict.fromkeys(["brain", "experiments", "functional", "kernels", "models", "nn"]),
-    **dict.fromkeys(["optim", "simulation", "sleep", "testing"]),
+    **dict.fromkeys(["optim", "simulation", "sleep", "testing", "wake"]),
     **dict.fromkeys(
         ["NothingConvertedWarning", "PerPatchLinear", "to_convolutional", "to_locally_connected", "to_per_patch"], "nn"
     ),
@@ -49,6 +49,7 @@ __all__ = [
     "to_convolutional",
     "to_locally_connected",
     "to_per_patch",
+    "wake",
 ]
 
 

@@ -123,6 +123,10 @@ class LocallyConnected(nn.Module):
         padding: Padding = self.padding
         if self.padding_mode != "zeros":
             x, padding = self._extend(x), 0
+        return self._respond(x, padding)
+
+    def _respond(self, x: Tensor, padding: Padding) -> Tensor:
+        """Apply the filters to an input that needs this zero padding."""
         geometry: dict[str, Any] = {"stride": self.stride, "dilation": self.dilation, "groups": self.groups}
         geometry |= {"padding": padding, "position_major": self.position_major}
         return type(self).function(x, self.weight, self.bias, **geometry)
@@ -337,6 +341,9 @@ class PerPatchLinear(nn.Module):
 
     def forward(self, z: Float[Tensor, "*batch patches in_features"]) -> Float[Tensor, "*batch patches out_features"]:
         """Multiply every patch by its own matrix."""
+        return self._respond(z)
+
+    def _respond(self, z: Tensor) -> Tensor:
         return per_patch_linear(z, self.weight, self.bias, position_major=self.position_major)
 
     def extra_repr(self) -> str:

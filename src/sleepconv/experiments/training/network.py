@@ -14,6 +14,8 @@ from sleepconv.nn import to_locally_connected
 from sleepconv.optim import scaled_groups
 from sleepconv.sleep import Circuit, Hebbian, Instant, Rule, Sleep
 from sleepconv.sleep.layers import sleeping_layers, unwrapped
+from sleepconv.wake import WakeRule, without_weight_transport
+from sleepconv.wake.wake_rules import RULES as WAKE_RULES
 
 NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {
     "resnet8": lambda channels, classes: _for_colour(channels, resnet8(classes)),
@@ -38,13 +40,16 @@ def build_network(run: Run, input_size: tuple[int, int, int], num_classes: int) 
     with torch.random.fork_rng():
         torch.manual_seed(run.seed)
         model = NETWORKS[run.network](input_size[0], num_classes)
+        sample = torch.zeros(1, *input_size)
         if run.connectivity == "convolutional":
-            return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        kept = _KEPT_CONVOLUTIONS[run.connectivity]
-        shared = run.start == "shared"
-        return to_locally_connected(
-            model, torch.zeros(1, *input_size), keep_first=kept, copy_weights=shared, inplace=True
-        )
+            model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        else:
+            kept, shared = _KEPT_CONVOLUTIONS[run.connectivity], run.start == "shared"
+            model = to_locally_connected(model, sample, keep_first=kept, copy_weights=shared, inplace=True)
+        if run.wake == "backprop":
+            return model
+        options: dict[str, Any] = {"sample_input": sample, "share_in_sleep": run.share_feedback, "inplace": True}
+        return without_weight_transport(model, build_wake_rule(run.wake, run.wake_options), **options)
 
 
 def build_sleep(run: Run, model: nn.Module) -> Sleep | None:
@@ -101,6 +106,18 @@ def build_rule(name: str, options: Mapping[str, Any]) -> Rule:
         return RULES[name](**options)
     except (TypeError, ValueError) as error:
         raise ValueError(f"sleep_options={dict(options)} do not fit the rule {name!r}: {error}") from error
+
+
+def build_wake_rule(name: str, options: Mapping[str, Any]) -> WakeRule:
+    """Build the rule of learning of this name with these options; a ValueError says which of them do not fit.
+
+    >>> build_wake_rule("kolen_pollack", {"scale": 0.5}).scale
+    0.5
+    """
+    try:
+        return WAKE_RULES[name](**options)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"wake_options={dict(options)} do not fit the rule {name!r}: {error}") from error
 
 
 def _for_colour(channels: int, model: nn.Module) -> nn.Module:
