@@ -17,6 +17,9 @@ def add_demo(verbs: Verbs) -> None:
     verb.add_argument("--out", metavar="DIR", default="demo", help="where to write (default: demo)")
     verb.add_argument("--seeds", type=int, default=3, metavar="N", help="number of networks of each kind (default: 3)")
     verb.add_argument("--scale", type=float, default=1.0, metavar="S", help="train this fraction of the epochs")
+    verb.add_argument(
+        "--wake", metavar="RULE", default="backprop", help="learn without weight transport, by kolen_pollack, for instance"
+    )
     verb.add_argument("--json", action="store_true", help="print the numbers as JSON: {network: {column: accuracy}}")
     verb.set_defaults(run=_demo)
 
@@ -25,7 +28,11 @@ def _demo(options: argparse.Namespace) -> int:
     from sleepconv.experiments.shift_demo import run_demo
 
     demo = run_demo(
-        options.out, seeds=options.seeds, scale=options.scale, say=lambda text: print(text, file=sys.stderr)
+        options.out,
+        seeds=options.seeds,
+        scale=options.scale,
+        wake=options.wake,
+        say=lambda text: print(text, file=sys.stderr),
     )
     files = f"maps:   {demo.pictures[0]}\nreport: {demo.report}"
     print(json.dumps(demo.as_dict()) if options.json else f"\n{demo.table()}\n\n{files}")

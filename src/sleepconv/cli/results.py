@@ -13,7 +13,7 @@ from sleepconv.cli.verbs import Verbs
 if TYPE_CHECKING:
     from sleepconv.experiments.runs import RunFolder
 
-_FIGURE_OPTIONS = {"6": ("runs",), "learning": ("runs", "dataset", "scale")}
+_FIGURE_OPTIONS = {"6": ("runs",), "learning": ("runs", "dataset", "scale"), "alignment": ("runs", "table", "scale")}
 
 
 def add_figure(verbs: Verbs) -> None:
@@ -23,14 +23,15 @@ def add_figure(verbs: Verbs) -> None:
         help="draw a figure of the paper from its record, simulated if needed",
         epilog="example: sleepconv figure 4a --out figures",
     )
-    names = ["4a", "4b", "5a", "5b", "4-noise", "6", "learning"]
-    verb.add_argument("name", choices=names, help="which figure; learning: the tables' runs, epoch by epoch")
+    names = ["4a", "4b", "5a", "5b", "4-noise", "6", "learning", "alignment"]
+    verb.add_argument("name", choices=names, help="which figure; learning: the tables' runs, epoch by epoch; alignment: angles of feedback")
     verb.add_argument("--out", metavar="DIR", default=".", help="where records and figures go (default: here)")
     verb.add_argument("--seed", type=int, metavar="N", help="of a simulation (default: 0)")
-    of_runs = verb.add_argument_group("of the figures 6 and learning")
+    of_runs = verb.add_argument_group("of the figures 6, learning and alignment")
     of_runs.add_argument("--runs", metavar="DIR", nargs="+", help="their records (default: results and runs)")
     of_runs.add_argument("--dataset", metavar="NAME", help="of learning (default: cifar10)")
-    of_runs.add_argument("--scale", type=float, metavar="S", help="of learning (default: the largest found)")
+    of_runs.add_argument("--scale", type=float, metavar="S", help="of learning and alignment (default: the largest found)")
+    of_runs.add_argument("--table", metavar="NAME", help="of alignment: wake (default) or wake-bartunov")
     verb.set_defaults(run=_figure)
 
 
@@ -42,6 +43,8 @@ def _figure(options: argparse.Namespace) -> int:
         return _snr_figure(options)
     if options.name == "learning":
         return _learning_figure(options)
+    if options.name == "alignment":
+        return _alignment_figure(options)
     from sleepconv.experiments.figures import convergence_figures
 
     folder = Path(options.out)
@@ -72,6 +75,18 @@ def _learning_figure(options: argparse.Namespace) -> int:
     learning = learning_figure.read_learning(_existing(options.runs) or DEFAULT_RUNS, **chosen)
     _print_to_stderr(learning.left_out)
     for path in learning_figure.draw(learning, Path(options.out)):
+        print(path)
+    return 0
+
+
+def _alignment_figure(options: argparse.Namespace) -> int:
+    from sleepconv.experiments.figures import alignment_figure
+    from sleepconv.experiments.results.records import DEFAULT_RUNS
+
+    chosen = {"table": options.table or "wake", "scale": options.scale}
+    alignment = alignment_figure.read_alignment(_existing(options.runs) or DEFAULT_RUNS, **chosen)
+    _print_to_stderr(alignment.left_out)
+    for path in alignment_figure.draw(alignment, Path(options.out)):
         print(path)
     return 0
 
@@ -167,7 +182,7 @@ def add_table(verbs: Verbs) -> None:
         "table",
         help="a table of the paper from records: ours beside the paper's",
         description="Tables 1, 2, 4-6 and 13 (accuracy), 7-9 (max - min over seeds), 10-12 (hyperparameters), and "
-        "ours: learning-speed, miniature, miniature-padding0. Each scale has its own table; what is missing is "
+        "ours: learning-speed, miniature, miniature-padding0, wake, wake-bartunov. Each scale has its own table; what is missing is "
         "shown as a dash.",
         epilog="example: sleepconv table 1 --dataset cifar10 --format markdown",
     )

@@ -32,6 +32,7 @@ from sleepconv.experiments.report import write_report
 from sleepconv.experiments.results.sheets import Sheet
 from sleepconv.experiments.runs import Run, RunFolder, run_path
 from sleepconv.experiments.runs.machine import available_cores
+from sleepconv.experiments.runs.run import Wake
 from sleepconv.experiments.sweep import sweep
 from sleepconv.experiments.training import train
 from sleepconv.experiments.workers import Processes, receive_run
@@ -46,8 +47,13 @@ _PARTS = {"0–4, seen in training": range(5), "6–10, never seen": range(6, 11
 _INTRODUCTION = """<p>Three networks of three 3×3 layers (strides 1, 2, 2) saw handwritten digits only in the left part
 of a 12×24 visual field. Then they were tested with digits at every place. The theory says: a locally connected network
 knows nothing on the right; with sleep it recognises digits 12 pixels away from where it has seen them, as far as its
-lateral grids reach, and not in between; a convolutional network recognises them everywhere. This was measured, in
+lateral grids reach, and not in between; a convolutional network recognises them everywhere. {learned}This was measured, in
 percent by the column of the digit's left edge (mean of {runs}):</p>"""
+
+_LEARNED = {
+    True: "",
+    False: "They learned without weight transport: errors came back through feedback weights of their own. ",
+}
 
 
 @dataclass(frozen=True)
@@ -78,7 +84,12 @@ class Demo:
 
 
 def run_demo(
-    out: str | PathLike[str], *, seeds: int = 3, scale: float = 1.0, say: Callable[[str], object] = lambda text: None
+    out: str | PathLike[str],
+    *,
+    seeds: int = 3,
+    scale: float = 1.0,
+    wake: Wake = "backprop",
+    say: Callable[[str], object] = lambda text: None,
 ) -> Demo:
     """Train the three networks, test them at every place, draw the maps and write the report.
 
@@ -86,6 +97,7 @@ def run_demo(
         out: the folder to write to; what an earlier demo left there is replaced.
         seeds: the number of networks of each kind.
         scale: the fraction of the epochs to train.
+        wake: how the networks learn: by backpropagation, or by a rule without weight transport.
         say: called with a line about each event.
 
     >>> with tempfile.TemporaryDirectory() as out:  # doctest: +SKIP
@@ -97,7 +109,7 @@ def run_demo(
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
     runs = {
-        (network, seed): demo_run(network, seed=seed, scale=scale)
+        (network, seed): demo_run(network, seed=seed, scale=scale, wake=wake)
         for network in reversed(NETWORKS)
         for seed in range(seeds)
     }
@@ -114,12 +126,12 @@ def run_demo(
         [folders[network, seed] for network in NETWORKS for seed in range(seeds)],
         out / "report.html",
         title="Digits where no digit was ever seen",
-        introduction=_INTRODUCTION.format(runs=_runs(seeds)) + table,
+        introduction=_INTRODUCTION.format(learned=_LEARNED[wake == "backprop"], runs=_runs(seeds)) + table,
     )
     return Demo(fields, seeds, report, pictures)
 
 
-def demo_run(network: str, *, seed: int = 0, scale: float = 1.0) -> Run:
+def demo_run(network: str, *, seed: int = 0, scale: float = 1.0, wake: Wake = "backprop") -> Run:
     """Return the run of one of the three networks.
 
     >>> demo_run("local with sleep").sleep_every
@@ -128,7 +140,7 @@ def demo_run(network: str, *, seed: int = 0, scale: float = 1.0) -> Run:
     name = f"demo_{network.replace(' ', '_')}"
     common: dict[str, Any] = {"dataset": "digits", "network": "three_layers", "padding": 0, "precision": "float32"}
     schedule: dict[str, Any] = {"learning_rate": 2e-2, "batch_size": 128, "epochs": 30}
-    return Run(name=name, **common, **schedule, **NETWORKS[network], seed=seed, scale=scale)
+    return Run(name=name, **common, **schedule, **NETWORKS[network], wake=wake, seed=seed, scale=scale)
 
 
 def _left_task() -> Task:

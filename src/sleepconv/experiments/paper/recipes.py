@@ -7,7 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 from sleepconv.experiments.paper.numbers import ACCURACY, IMAGENET_RATES, RATES, Accuracy
-from sleepconv.experiments.paper.rows import NETWORKS, OWN_TABLES, PADDING, SMALL_DATASETS, label, table_rows
+from sleepconv.experiments.paper.rows import (
+    NETWORKS,
+    OWN_TABLES,
+    PADDING,
+    SMALL_DATASETS,
+    WAKE_COLUMNS,
+    WAKE_RULES,
+    WAKE_TABLES,
+    label,
+    table_rows,
+)
 from sleepconv.experiments.runs.run import Run
 from sleepconv.names import did_you_mean
 
@@ -240,3 +250,30 @@ for _own in ("miniature", "miniature-padding0"):
             network="resnet8",
             padding=RECIPES[_original].padding // 2,
         )
+
+# The network of Bartunov et al. (2018), without translations, as there. The rates are ours and were not searched.
+_BARTUNOV: dict[str, dict[str, Any]] = {
+    "convolutional": {"learning_rate": 1e-3},
+    "local": {"learning_rate": 3e-4},
+    "sleep_every_1": {"learning_rate": 1e-3, "start": "shared", "share_gradients": True},
+    "sleep_every_10": {"learning_rate": 1e-3, "start": "shared", "slow_momentum": 0.8},
+}
+for _column, _changes in _BARTUNOV.items():
+    _add(
+        Run(f"bartunov_{_column}", "cifar10", network="tanh_network", padding=0, **NETWORKS[_column], **_changes),
+        f"The CIFAR-10 network of Bartunov et al. (2018), {label(_column)}, by backpropagation. Not in the paper.",
+    )
+
+# Learning without weight transport: docs/ideas/without-backprop.md. Only the rule and what it needs differ.
+_NEEDS: dict[str, dict[str, Any]] = {}
+for _wake in WAKE_TABLES.values():
+    for _rule in _wake.rules:
+        for _column in WAKE_COLUMNS:
+            _vary(
+                f"{_wake.prefix}_{_rule}_{_column}",
+                _wake.backprop[_column],
+                f"{_wake.backprop[_column]}, but learned by {WAKE_RULES[_rule]} in place of backpropagation. Not in the "
+                "paper; see docs/ideas/without-backprop.md.",
+                wake=_rule,
+                **_NEEDS.get(_rule, {}),
+            )

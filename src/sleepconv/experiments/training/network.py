@@ -8,7 +8,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from sleepconv.experiments.runs.run import Run
-from sleepconv.models import resnet8, resnet18, resnet20, three_layers
+from sleepconv.models import resnet8, resnet18, resnet20, tanh_network, three_layers
 from sleepconv.names import did_you_mean
 from sleepconv.nn import to_locally_connected
 from sleepconv.optim import scaled_groups
@@ -22,6 +22,7 @@ NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {
     "resnet20": lambda channels, classes: _for_colour(channels, resnet20(classes)),
     "resnet18": lambda channels, classes: _for_colour(channels, resnet18(classes)),
     "resnet18_3x3": lambda channels, classes: _for_colour(channels, resnet18(classes, stem="3x3")),
+    "tanh_network": lambda channels, classes: _for_colour(channels, tanh_network(classes)),
     "three_layers": lambda channels, classes: three_layers(classes, in_channels=channels),
 }
 _KEPT_CONVOLUTIONS = {"local": 0, "local_after_first": 1}
