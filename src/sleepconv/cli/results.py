@@ -36,7 +36,7 @@ def add_figure(verbs: Verbs) -> None:
 
 
 def _figure(options: argparse.Namespace) -> int:
-    for option in ("seed", "runs", "dataset", "scale"):
+    for option in ("seed", "runs", "dataset", "scale", "table"):
         if getattr(options, option) is not None and option not in _FIGURE_OPTIONS.get(options.name, ("seed",)):
             raise ValueError(f"--{option} does not apply to figure {options.name}")
     if options.name == "6":

@@ -127,6 +127,8 @@ class KolenPollack:
         scale: the size of B at the start, relative to that of W. The default, 0, starts without feedback: then B is
             what has been learned, which is always a part of W, and it is aligned as soon as that exceeds the initial
             weights.
+        shrink: multiply the forward weights by this at the conversion. Small initial weights are soon exceeded by what
+            has been learned; in a network with normalisation they compute the same.
 
     >>> from sleepconv.wake import without_weight_transport
     >>> model = without_weight_transport(nn.Linear(4, 3), KolenPollack())
@@ -136,13 +138,19 @@ class KolenPollack:
     """
 
     scale: float = 0.0
+    shrink: float = 1.0
 
     def __post_init__(self) -> None:
         """Check the arguments."""
         _check_scale(self.scale)
+        check_finite("shrink", self.shrink, least=0, most=1)
+        if self.shrink == 0:
+            raise ValueError("`shrink` must be above 0, got 0")
 
     def feedback(self, layer: nn.Module, seen: Seen) -> Feedback:
-        """Return weights that learn with the layer's."""
+        """Return weights that learn with the layer's, which shrink first."""
+        with torch.no_grad():
+            layer.weight.mul_(self.shrink)  # type: ignore[union-attr, operator]
         drawn = _random_like(layer.weight, self.scale)  # type: ignore[arg-type]
         learned = bool(layer.weight.requires_grad)  # type: ignore[union-attr]
         return StoredFeedback(layer, drawn, learned=learned, share_in_sleep=seen.share_in_sleep)
