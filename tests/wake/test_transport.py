@@ -125,7 +125,7 @@ def test_sign_symmetry_is_backpropagation_where_all_weights_have_one_size(local)
 
 
 def test_batchwise_magnitudes_are_new_in_each_pass_and_positive():
-    layer, x = layer_and_input("linear", False)
+    layer, _ = layer_and_input("linear", False)
     learning = without_weight_transport(layer, SignSymmetry("batchwise"))
     first, second = (learning.feedback.weights_for(layer.weight) for _ in range(2))
     assert not torch.equal(first, second)

@@ -18,7 +18,10 @@ def add_demo(verbs: Verbs) -> None:
     verb.add_argument("--seeds", type=int, default=3, metavar="N", help="number of networks of each kind (default: 3)")
     verb.add_argument("--scale", type=float, default=1.0, metavar="S", help="train this fraction of the epochs")
     verb.add_argument(
-        "--wake", metavar="RULE", default="backprop", help="learn without weight transport, by kolen_pollack, for instance"
+        "--wake",
+        metavar="RULE",
+        default="backprop",
+        help="learn without weight transport, by kolen_pollack, for instance",
     )
     verb.add_argument("--json", action="store_true", help="print the numbers as JSON: {network: {column: accuracy}}")
     verb.set_defaults(run=_demo)

@@ -24,13 +24,19 @@ def add_figure(verbs: Verbs) -> None:
         epilog="example: sleepconv figure 4a --out figures",
     )
     names = ["4a", "4b", "5a", "5b", "4-noise", "6", "learning", "alignment"]
-    verb.add_argument("name", choices=names, help="which figure; learning: the tables' runs, epoch by epoch; alignment: angles of feedback")
+    verb.add_argument(
+        "name",
+        choices=names,
+        help="which figure; learning: the tables' runs, epoch by epoch; alignment: angles of feedback",
+    )
     verb.add_argument("--out", metavar="DIR", default=".", help="where records and figures go (default: here)")
     verb.add_argument("--seed", type=int, metavar="N", help="of a simulation (default: 0)")
     of_runs = verb.add_argument_group("of the figures 6, learning and alignment")
     of_runs.add_argument("--runs", metavar="DIR", nargs="+", help="their records (default: results and runs)")
     of_runs.add_argument("--dataset", metavar="NAME", help="of learning (default: cifar10)")
-    of_runs.add_argument("--scale", type=float, metavar="S", help="of learning and alignment (default: the largest found)")
+    of_runs.add_argument(
+        "--scale", type=float, metavar="S", help="of learning and alignment (default: the largest found)"
+    )
     of_runs.add_argument("--table", metavar="NAME", help="of alignment: wake (default) or wake-bartunov")
     verb.set_defaults(run=_figure)
 
@@ -182,8 +188,8 @@ def add_table(verbs: Verbs) -> None:
         "table",
         help="a table of the paper from records: ours beside the paper's",
         description="Tables 1, 2, 4-6 and 13 (accuracy), 7-9 (max - min over seeds), 10-12 (hyperparameters), and "
-        "ours: learning-speed, miniature, miniature-padding0, wake, wake-bartunov. Each scale has its own table; what is missing is "
-        "shown as a dash.",
+        "ours: learning-speed, miniature, miniature-padding0, wake, wake-bartunov. Each scale has its own table; "
+        "what is missing is shown as a dash.",
         epilog="example: sleepconv table 1 --dataset cifar10 --format markdown",
     )
     verb.add_argument(

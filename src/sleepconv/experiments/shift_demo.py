@@ -47,8 +47,8 @@ _PARTS = {"0–4, seen in training": range(5), "6–10, never seen": range(6, 11
 _INTRODUCTION = """<p>Three networks of three 3×3 layers (strides 1, 2, 2) saw handwritten digits only in the left part
 of a 12×24 visual field. Then they were tested with digits at every place. The theory says: a locally connected network
 knows nothing on the right; with sleep it recognises digits 12 pixels away from where it has seen them, as far as its
-lateral grids reach, and not in between; a convolutional network recognises them everywhere. {learned}This was measured, in
-percent by the column of the digit's left edge (mean of {runs}):</p>"""
+lateral grids reach, and not in between; a convolutional network recognises them everywhere. {learned}This was
+measured, in percent by the column of the digit's left edge (mean of {runs}):</p>"""
 
 _LEARNED = {
     True: "",

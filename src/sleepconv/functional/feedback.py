@@ -126,7 +126,7 @@ def with_feedback(product: Product, x: Tensor, weight: Tensor, feedback: Tensor)
     """
     if not torch.is_grad_enabled():
         return product.forward(x, weight)
-    return _WithFeedback.apply(product, x, weight, feedback)  # type: ignore[no-any-return]
+    return _WithFeedback.apply(product, x, weight, feedback)
 
 
 def with_direct_feedback(
@@ -152,7 +152,7 @@ def with_direct_feedback(
     >>> x.grad.item()
     75.0
     """
-    return _WithDirectFeedback.apply(product, x, weight, feedback, classes)  # type: ignore[no-any-return]
+    return _WithDirectFeedback.apply(product, x, weight, feedback, classes)
 
 
 class _WithFeedback(torch.autograd.Function):
@@ -163,7 +163,7 @@ class _WithFeedback(torch.autograd.Function):
         return product.forward(x, weight)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, feedback = ctx.saved_tensors
         _, for_x, for_weight, for_feedback = ctx.needs_input_grad
         dx = ctx.product.input_gradient(x, grad, feedback) if for_x else None
@@ -181,7 +181,7 @@ class _WithDirectFeedback(torch.autograd.Function):
         return product.forward(x, weight), x.new_zeros(x.shape[0], classes)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, error: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor, error: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, feedback = ctx.saved_tensors
         _, for_x, for_weight, _, _ = ctx.needs_input_grad
         dx = _projected(ctx.product, x, error, feedback) if for_x else None

@@ -22,8 +22,8 @@ class SlowMomentum:
     rate) makes it 1/(1 − β) times as long where successive steps agree. The paper has none: β = 0 and η = 1.
 
     Only sleeps that come when they are due take this step; ``sleep()`` and ``sleep_if_awake()`` share the weights and
-    leave a and U as they are. Weights that do not learn, such as those of a frozen layer, take none. Both are as large as the weights, since not every rule leaves the neurons of a grid
-    exactly equal: neither ``Hebbian`` nor ``Instant`` with several periods does.
+    leave a and U as they are, and frozen layers take none. Both are as large as the weights, since not every rule
+    leaves the neurons of a grid exactly equal: neither ``Hebbian`` nor ``Instant`` with several periods does.
 
     Args:
         sleep: the sleep to extend; build this before training, from the weights at which training starts.

@@ -1,7 +1,7 @@
 """Layers with feedback: the usual ones, whose input gradient is the business of a submodule, ``feedback``.
 
 A layer becomes one of these by a change of its class, so that its weights, hooks and name stay. What it computes stays
-too; only its backward pass differs. The feedback weights are in ``layer.feedback.weight``, and so in the ``state_dict``.
+too; only its backward pass differs. The feedback weights are in ``layer.feedback.weight``, and so in ``state_dict()``.
 Those of a locally connected layer have its grids: sleep finds and shares them as it does any layer's.
 """
 
@@ -49,7 +49,7 @@ class Feedback(nn.Module):
 
     def for_shared(self, shared: nn.Module) -> "Feedback":
         """Return the feedback of the convolution or linear layer that this layer becomes, from the mean weights."""
-        axes = self.weight.dim() - shared.weight.dim()  # type: ignore[union-attr, operator]
+        axes = self.weight.dim() - shared.weight.dim()  # type: ignore[operator]
         made = type(self).__new__(type(self))
         made.__dict__.update(self.__dict__)
         for name in ("grids", "interior", *_GEOMETRY):
@@ -151,10 +151,8 @@ class FeedbackLayer(nn.Module):
     """Base class of the layers with feedback."""
 
     feedback: Feedback
-    weight: nn.Parameter
-    bias: nn.Parameter | None
 
-    def _with_feedback(self, product: Product, x: Tensor) -> Tensor:
+    def _with_feedback(self: Any, product: Product, x: Tensor) -> Tensor:
         """Return the responses without the bias."""
         return self.feedback(product, autocast(x), autocast(self.weight))
 
@@ -254,7 +252,7 @@ class FeedbackPerPatchLinear(FeedbackLayer, PerPatchLinear):
         return self._keeping_feedback(super().to_linear())  # type: ignore[return-value]
 
 
-COUNTERPARTS: dict[type[nn.Module], type[FeedbackLayer]] = {
+COUNTERPARTS: dict[type[nn.Module], type[nn.Module]] = {
     nn.Conv1d: FeedbackConv1d,
     nn.Conv2d: FeedbackConv2d,
     nn.Conv3d: FeedbackConv3d,

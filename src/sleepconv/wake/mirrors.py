@@ -24,8 +24,8 @@ def mirror_(model: nn.Module) -> None:
 
     .. math:: B \leftarrow (1 - \lambda)\,B + \lambda\,\langle y\,\xi^\top \rangle, \qquad y = W \xi
 
-    White noise ξ drives every layer by itself, without its bias. In a locally connected layer, neurons at the border see
-    noise in the place of padding, as they see patterns there in sleep.
+    White noise ξ drives every layer by itself, without its bias. In a locally connected layer, neurons at the border
+    see noise in the place of padding, as they see patterns there in sleep.
 
     >>> from sleepconv.wake import WeightMirrors, alignment, without_weight_transport
     >>> model = without_weight_transport(nn.Conv2d(2, 4, 3), WeightMirrors(patterns=500, decay=1.0))

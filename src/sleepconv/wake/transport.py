@@ -38,8 +38,8 @@ def without_weight_transport(
 
     Anything else with weights is refused by name, so that no model is converted by half: recurrent and attention
     modules, transposed convolutions, layers whose weight is parametrized or tied, classes that override how a layer
-    computes, and parameters of two axes or more that a module uses by itself. ``exclude`` lets these, knowingly, learn by
-    backpropagation.
+    computes, and parameters of two axes or more that a module uses by itself. ``exclude`` lets these, knowingly, learn
+    by backpropagation.
 
     Args:
         model: any model, convolutional or locally connected, or a layer.
@@ -85,11 +85,11 @@ def with_weight_transport(model: nn.Module, *, inplace: bool = False) -> nn.Modu
     Linear(in_features=4, out_features=3, bias=True)
     """
     model = model if inplace else copy.deepcopy(model)
-    plain = {counterpart: layer for layer, counterpart in COUNTERPARTS.items()}
-    for layer in list(model.modules()):
-        if isinstance(layer, FeedbackLayer):
-            del layer.feedback
-            layer.__class__ = plain[type(layer)]
+    plain: dict[type[nn.Module], type[nn.Module]] = {feedback: layer for layer, feedback in COUNTERPARTS.items()}
+    layers: list[nn.Module] = [layer for layer in model.modules() if isinstance(layer, FeedbackLayer)]
+    for layer in layers:
+        del layer.feedback
+        layer.__class__ = plain[type(layer)]
     for hooks in (model._forward_pre_hooks, model._forward_hooks):
         for key, hook in list(hooks.items()):
             if isinstance(getattr(hook, "__self__", None), Taps):
@@ -121,7 +121,8 @@ def _convertible(model: nn.Module, exclude: Collection[str]) -> list[str]:
             continue
         if problem := _problem(name, module, owners, exclude):
             raise ValueError(
-                f"{name or 'the model itself'} ({type(module).__name__}) cannot learn without weight transport: {problem}"
+                f"{name or 'the model itself'} ({type(module).__name__}) cannot learn without weight transport: "
+                f"{problem}"
             )
         if type(module) in COUNTERPARTS:
             chosen.append(name)
@@ -155,7 +156,8 @@ def _problem(name: str, module: nn.Module, owners: Counter[int], exclude: Collec
     prefix = f"{name}." if name else ""
     weights = [prefix + key for key, value in own.items() if value.dim() > 1 and prefix + key not in exclude]
     if weights:
-        return f"no rule knows what it does with {', '.join(weights)}; exclude={weights} if it may learn by backpropagation"
+        unknown = ", ".join(weights)
+        return f"no rule knows what it does with {unknown}; exclude={weights} if these may learn by backpropagation"
     return None
 
 
@@ -183,9 +185,7 @@ def _seen(
     taps = Taps()
     model.register_forward_pre_hook(taps.open)
     model.register_forward_hook(taps.close)
-    return {
-        name: Seen(share_in_sleep, tuple(seen[0][1:]), output[0].numel(), taps) for name, seen in shapes.items()
-    }
+    return {name: Seen(share_in_sleep, tuple(seen[0][1:]), output[0].numel(), taps) for name, seen in shapes.items()}
 
 
 def _check_direct(shapes: dict[str, list[torch.Size]], output: Any) -> None:

@@ -1,8 +1,8 @@
 r"""The rules of learning without weight transport.
 
-Backpropagation sends the error δ of a layer back through the transpose of the layer's own weights, δ' = Wᵀδ. Here it is
-δ' = Bᵀδ with feedback weights B, which the layer's neurons need not share with those below; the weights learn as in
-backpropagation, ΔW ∝ δ xᵀ. The rules differ in where B comes from. For a locally connected layer B is per neuron, like W.
+Backpropagation sends the error δ of a layer back through the transpose of the layer's own weights, δ' = Wᵀδ. Here it
+is δ' = Bᵀδ with feedback weights B; the weights learn as in backpropagation, ΔW ∝ δ xᵀ. The rules differ in where B
+comes from. For a locally connected layer B is per neuron, like W.
 """
 
 from dataclasses import dataclass
@@ -56,8 +56,8 @@ class FeedbackAlignment:
 
     .. math:: \delta_{l-1} = B^\top \delta_l, \qquad B \sim N(0, \mathrm{scale}^2 \langle W^2 \rangle)
 
-    Lillicrap et al. (2016): the forward weights come to align with B. In a network that sleeps, sleep shares B once, and
-    it stays.
+    Lillicrap et al. (2016): the forward weights come to align with B. In a network that sleeps, the first sleep shares
+    B, and it stays.
 
     Args:
         scale: the size of B, relative to that of W at the conversion.
@@ -119,8 +119,8 @@ class KolenPollack:
     .. math:: \Delta W = \Delta B = -\eta\,\delta x^\top, \qquad
         W_t - B_t = (1 - \eta\lambda)^t\,(W_0 - B_0)
 
-    Kolen and Pollack (1994), after Akrout et al. (2019). A synapse and its feedback synapse see the same two neurons, so
-    both can compute the update without knowing each other. The optimizer must hold both (``model.parameters()`` has
+    Kolen and Pollack (1994), after Akrout et al. (2019). A synapse and its feedback synapse see the same two neurons,
+    so both can compute the update without knowing each other. The optimizer must hold both (``model.parameters()`` has
     them) and decay both: with SGD without momentum, or with AdamW, the difference shrinks by 1 − ηλ in each step.
 
     Args:
@@ -150,9 +150,9 @@ class KolenPollack:
     def feedback(self, layer: nn.Module, seen: Seen) -> Feedback:
         """Return weights that learn with the layer's, which shrink first."""
         with torch.no_grad():
-            layer.weight.mul_(self.shrink)  # type: ignore[union-attr, operator]
+            layer.weight.mul_(self.shrink)  # type: ignore[operator]
         drawn = _random_like(layer.weight, self.scale)  # type: ignore[arg-type]
-        learned = bool(layer.weight.requires_grad)  # type: ignore[union-attr]
+        learned = bool(layer.weight.requires_grad)
         return StoredFeedback(layer, drawn, learned=learned, share_in_sleep=seen.share_in_sleep)
 
 
@@ -160,10 +160,11 @@ class KolenPollack:
 class WeightMirrors:
     r"""Let the feedback weights become a mirror image of the forward ones in a phase of noise.
 
-    .. math:: y = W \xi, \quad \xi \sim N(0, 1), \qquad B \leftarrow (1 - \lambda)\,B + \lambda\,\langle y\,\xi^\top \rangle
+    .. math:: y = W \xi, \quad \xi \sim N(0, 1), \qquad
+        B \leftarrow (1 - \lambda)\,B + \lambda\,\langle y\,\xi^\top \rangle
 
-    Akrout et al. (2019): white noise through a layer correlates its input and output by W, so Hebbian learning with decay
-    finds it. The phase is a part of sleep (``mirror_in_sleep``), or comes when you call ``mirror_``.
+    Akrout et al. (2019): white noise through a layer correlates its input and output by W, so Hebbian learning with
+    decay finds it. The phase is a part of sleep (``mirror_in_sleep``), or comes when you call ``mirror_``.
 
     Args:
         scale: the size of B at the start, relative to that of W.
@@ -203,8 +204,8 @@ class DirectFeedbackAlignment:
         (B_l)_{jk} \sim N(0, \mathrm{scale}^2 / d_l)
 
     Nøkland (2016). Here d_l is the number of inputs of layer l, so that B keeps the length of the error. What stands
-    between two layers (nonlinearities, normalisation, pooling, shortcuts) passes this error on to the layer below by its
-    own derivative. The conversion needs a sample input, which tells the sizes of all inputs and of the output.
+    between two layers (nonlinearities, normalisation, pooling, shortcuts) passes this error on to the layer below by
+    its own derivative. The conversion needs a sample input, which tells the sizes of all inputs and of the output.
 
     Args:
         scale: the size of B.
@@ -254,4 +255,3 @@ def _random_like(weight: Tensor, scale: float) -> Tensor:
 
 def _check_scale(scale: float) -> None:
     check_finite("scale", scale, least=0)
-

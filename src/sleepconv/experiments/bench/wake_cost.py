@@ -1,4 +1,4 @@
-"""The cost of a training step without weight transport ÷ backpropagation: ``python -m sleepconv.experiments.bench.wake_cost``.
+"""The cost of a training step without weight transport: ``python -m sleepconv.experiments.bench.wake_cost``.
 
 A step is all that a run does for one batch: forward and backward pass, AdamW and, where there is one, the sleep.
 """
@@ -32,7 +32,7 @@ def wake_cost(rounds: int = 4) -> Sheet:
     for network in _CONNECTIVITIES.values():
         contenders = {}
         for rule in WAKE_RULES:
-            run = Run("bench", "cifar10-16x16", learning_rate=1e-3, network="resnet8", wake=rule, **network)
+            run = Run("bench", "cifar10-16x16", learning_rate=1e-3, network="resnet8", **network).changed(wake=rule)
             learner = Learner(run, task, Place(), steps_per_epoch=10**9)
             step = one_step(learner, task)
             contenders[rule] = lambda step=step: [step() for _ in range(_STEPS)]

@@ -272,8 +272,8 @@ for _wake in WAKE_TABLES.values():
             _vary(
                 f"{_wake.prefix}_{_rule}_{_column}",
                 _wake.backprop[_column],
-                f"{_wake.backprop[_column]}, but learned by {WAKE_RULES[_rule]} in place of backpropagation. Not in the "
-                "paper; see docs/ideas/without-backprop.md.",
+                f"{_wake.backprop[_column]}, but learned by {WAKE_RULES[_rule]} in place of backpropagation. Not in "
+                "the paper; see docs/ideas/without-backprop.md.",
                 wake=_rule,
                 **_NEEDS.get(_rule, {}),
             )

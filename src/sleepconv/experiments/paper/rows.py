@@ -122,7 +122,7 @@ def datasets_of(table: TableName) -> tuple[str, ...]:
         hint += "; for Table 3 there is `sleepconv brain table`" if table == 3 else ""
         raise ValueError(f"there is no table {table} of training results{hint}")
     if isinstance(table, str):
-        return ((OWN_TABLES | WAKE_TABLES)[table].dataset,)  # type: ignore[operator]
+        return ((OWN_TABLES | WAKE_TABLES)[table].dataset,)
     return SMALL_DATASETS if table in PADDING else ("imagenet",)
 
 

@@ -21,7 +21,7 @@ _NOTES = {
 
 
 def wake_rows(table: str, scale: float | None, records: Records) -> list[dict[str, Any]]:
-    """Return the accuracy of each rule by connectivity, the mean over seeds, with published ones where there are some."""
+    """Return the accuracy of each rule by connectivity, the mean over seeds, and what was published."""
     recipes = table_rows(table, WAKE_TABLES[table].dataset)
     made = []
     for rule in ("backprop", *WAKE_TABLES[table].rules):
@@ -46,9 +46,7 @@ def wake_sheet(table: str, dataset: str, scale: float | None, rows: list[dict[st
         if any(row[f"{column}_published"] is not None for row in rows):
             columns.append("published")
             keys.append(f"{column}_published")
-    cells = [
-        [row["row"], number(len(row["seeds"]) or None, "d"), *[number(row[key]) for key in keys]] for row in rows
-    ]
+    cells = [[row["row"], number(len(row["seeds"]) or None, "d"), *[number(row[key]) for key in keys]] for row in rows]
     at = "no records" if scale is None else f"scale {scale:g}"
     notes = ["Accuracy on the test set in percent, the mean over the seeds.", _NOTES[table]]
     return Sheet(f"Without weight transport, {CAPTIONS[table]}: {at}", columns, cells, notes)
