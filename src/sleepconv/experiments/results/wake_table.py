@@ -29,10 +29,10 @@ def wake_rows(table: str, scale: float | None, records: Records) -> list[dict[st
         for column in WAKE_COLUMNS:
             row = f"{rule}_{column}"
             ours = records.of(recipes[row], scale) if scale is not None else []
-            entry[column] = mean(record.summary["top1"] for record in ours) if ours else None
+            entry[label(column)] = mean(record.summary["top1"] for record in ours) if ours else None
             entry["seeds"] = sorted({*entry["seeds"], *(record.run.seed for record in ours)})
             published = table == "wake-bartunov" and row in PUBLISHED_ERRORS
-            entry[f"{column}_published"] = 100 - PUBLISHED_ERRORS[row] if published else None
+            entry[f"{label(column)} published"] = 100 - PUBLISHED_ERRORS[row] if published else None
         made.append(entry)
     return made
 
@@ -40,12 +40,12 @@ def wake_rows(table: str, scale: float | None, records: Records) -> list[dict[st
 def wake_sheet(table: str, dataset: str, scale: float | None, rows: list[dict[str, Any]]) -> Sheet:
     """Show the accuracies, with the published ones beside them."""
     columns, keys = ["", "seeds"], []
-    for column in WAKE_COLUMNS:
-        columns.append(label(column))
-        keys.append(column)
-        if any(row[f"{column}_published"] is not None for row in rows):
+    for name in map(label, WAKE_COLUMNS):
+        columns.append(name)
+        keys.append(name)
+        if any(row[f"{name} published"] is not None for row in rows):
             columns.append("published")
-            keys.append(f"{column}_published")
+            keys.append(f"{name} published")
     cells = [[row["row"], number(len(row["seeds"]) or None, "d"), *[number(row[key]) for key in keys]] for row in rows]
     at = "no records" if scale is None else f"scale {scale:g}"
     notes = ["Accuracy on the test set in percent, the mean over the seeds.", _NOTES[table]]
