@@ -23,7 +23,7 @@ from sleepconv.wake import (
 )
 from sleepconv.wake.feedback_layers import FeedbackLayer
 
-STORED = [FeedbackAlignment(), KolenPollack(scale=1.0), WeightMirrors()]
+STORED = [FeedbackAlignment(), KolenPollack(), WeightMirrors()]
 RULES = [*STORED, SignSymmetry(), SignSymmetry("batchwise"), DirectFeedbackAlignment()]
 LAYERS = {
     "conv1d": (nn.Conv1d(4, 6, 3, stride=2, padding=1), (5, 4, 9)),
@@ -158,7 +158,7 @@ def test_a_layer_that_is_used_twice_sends_errors_through_its_feedback_twice():
     ("optimizer", "options"), [(torch.optim.SGD, {}), (torch.optim.AdamW, {})], ids=["SGD", "AdamW"]
 )
 def test_weights_of_kolen_and_pollack_converge_at_the_rate_of_their_decay(optimizer, options):
-    model = without_weight_transport(small_network(local=True), KolenPollack(scale=1.0)).double()
+    model = without_weight_transport(small_network(local=True), KolenPollack()).double()
     layers = [layer for layer in model.modules() if isinstance(layer, FeedbackLayer)]
     before = [(layer.weight - layer.feedback.weight).detach() for layer in layers]
     learner = optimizer(model.parameters(), lr=0.02, weight_decay=0.5, **options)
@@ -238,7 +238,7 @@ def test_conversion_changes_no_response_and_back_is_the_model_itself(rule):
 
 
 def test_back_to_a_convolution_the_feedback_is_the_mean_too():
-    model = without_weight_transport(small_network(local=True), KolenPollack(scale=1.0))
+    model = without_weight_transport(small_network(local=True), KolenPollack())
     mean = model[0].feedback.weight.mean((0, 1))
     conv = to_convolutional(model)
     assert type(with_weight_transport(conv)[0]) is nn.Conv2d
@@ -269,7 +269,7 @@ def test_sleep_shares_the_feedback_weights_too_unless_told_otherwise(rule, share
 
 @pytest.mark.parametrize("rule", [Hebbian(steps=20), Hebbian(patterns="independent", steps=60)], ids=["one", "random"])
 def test_a_learned_sleep_shares_feedback_weights_as_it_shares_weights(rule):
-    learning = without_weight_transport(LocallyConnected2d(2, 3, 3, input_size=9), KolenPollack(scale=1.0))
+    learning = without_weight_transport(LocallyConnected2d(2, 3, 3, input_size=9), KolenPollack())
     rule(learning)
     assert rule.reports["feedback"].negative_log_snr < -5
 
@@ -302,7 +302,7 @@ def test_a_compiled_model_learns_the_same(rule):
 @pytest.mark.parametrize("local", [False, True])
 def test_autocast_learns_in_its_precision(local):
     x = torch.randn(4, 1, 9, 9)
-    learning = without_weight_transport(small_network(local), KolenPollack(scale=1.0))
+    learning = without_weight_transport(small_network(local), KolenPollack())
     with torch.autocast("cpu", dtype=torch.bfloat16):
         y = learning(x)
     assert y.dtype == torch.bfloat16
@@ -314,7 +314,7 @@ def test_autocast_learns_in_its_precision(local):
 
 
 def test_compact_checkpoints_hold_one_feedback_filter_per_grid_and_restore_it():
-    learning = without_weight_transport(small_network(local=True), KolenPollack(scale=1.0))
+    learning = without_weight_transport(small_network(local=True), KolenPollack())
     Sleep(learning, every=1).sleep()
     state = compact_state(learning)
     assert state["3.feedback.weight@grids"].shape == (9, 4, 4, 3, 3)

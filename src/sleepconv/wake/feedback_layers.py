@@ -74,10 +74,11 @@ class StoredFeedback(Feedback):
 
 
 class MirrorFeedback(StoredFeedback):
-    """Feedback weights that a mirror phase makes: see ``sleepconv.wake.mirror_``."""
+    """Feedback weights that a mirror phase changes: see ``sleepconv.wake.mirror_``."""
 
-    patterns: int
-    decay: float
+    def __init__(self, layer: nn.Module, weight: Tensor, *, patterns: int, decay: float, **options: bool) -> None:
+        super().__init__(layer, weight, **options)
+        self.patterns, self.decay = patterns, decay
 
 
 class SignFeedback(Feedback):

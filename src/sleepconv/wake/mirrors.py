@@ -20,7 +20,7 @@ _WINDOWS = 8  # of a convolution, along each axis
 
 @torch.no_grad()
 def mirror_(model: nn.Module) -> None:
-    r"""Let the feedback weights of ``WeightMirrors`` approach the forward ones, in place.
+    r"""Let the feedback weights of ``WeightMirrors`` (or ``KolenPollack``) approach the forward ones, in place.
 
     .. math:: B \leftarrow (1 - \lambda)\,B + \lambda\,\langle y\,\xi^\top \rangle, \qquad y = W \xi
 
@@ -33,7 +33,7 @@ def mirror_(model: nn.Module) -> None:
     >>> alignment(model)[""] < 5
     True
     """
-    layers = _mirroring(unwrapped(model))
+    layers = _mirroring(model)
     feedbacks: dict[str, Any] = {name: layer.feedback for name, layer in layers.items()}
     with gathered(feedbacks, unwrapped(model)):
         for name, layer in layers.items():
@@ -61,7 +61,7 @@ def mirror_in_sleep(sleep: Sleep) -> RemovableHandle:
     """
     if not isinstance(sleep, Sleep):
         raise TypeError(f"mirror_in_sleep takes a Sleep, got {type(sleep).__name__}")
-    _mirroring(unwrapped(sleep.model))
+    _mirroring(sleep.model)
 
     def after_sleep(layers: Mapping[str, Any]) -> None:
         mirror_(sleep.model)
@@ -72,12 +72,17 @@ def mirror_in_sleep(sleep: Sleep) -> RemovableHandle:
     return sleep.register_sleep_hook(after_sleep)
 
 
-def _mirroring(model: nn.Module) -> dict[str, Any]:
-    found = {
+def mirrors(model: nn.Module) -> dict[str, Any]:
+    """Return the layers that have a mirror phase, by name."""
+    return {
         name: layer
-        for name, layer in model.named_modules()
+        for name, layer in unwrapped(model).named_modules()
         if isinstance(layer, FeedbackLayer) and isinstance(layer.feedback, MirrorFeedback)
     }
+
+
+def _mirroring(model: nn.Module) -> dict[str, Any]:
+    found = mirrors(model)
     if not found:
         raise ValueError("the model has no weight mirrors; call without_weight_transport(model, WeightMirrors()) first")
     return found

@@ -124,11 +124,13 @@ class KolenPollack:
     them) and decay both: with SGD without momentum, or with AdamW, the difference shrinks by 1 − ηλ in each step.
 
     Args:
-        scale: the size of B at the start, relative to that of W. The default, 0, starts without feedback: then B is
-            what has been learned, which is always a part of W, and it is aligned as soon as that exceeds the initial
-            weights.
-        shrink: multiply the forward weights by this at the conversion. Small initial weights are soon exceeded by what
-            has been learned; in a network with normalisation they compute the same.
+        scale: the size of B at the start, relative to that of W.
+        shrink: multiply the forward weights by this at the conversion. Both W and B contain all that was learned, and
+            small initial weights are soon exceeded by it: they align long before the decay would align them. In a
+            network with normalisation, small weights compute the same.
+        patterns: the number of noise patterns of a mirror phase, as of ``WeightMirrors``; 0 for none. The phase shows B
+            the initial weights, and between the phases both learn the same.
+        decay: the part of B that is replaced in each mirror phase.
 
     >>> from sleepconv.wake import without_weight_transport
     >>> model = without_weight_transport(nn.Linear(4, 3), KolenPollack())
@@ -137,8 +139,10 @@ class KolenPollack:
     True
     """
 
-    scale: float = 0.0
+    scale: float = 1.0
     shrink: float = 1.0
+    patterns: int = 0
+    decay: float = 0.1
 
     def __post_init__(self) -> None:
         """Check the arguments."""
@@ -146,6 +150,8 @@ class KolenPollack:
         check_finite("shrink", self.shrink, least=0, most=1)
         if self.shrink == 0:
             raise ValueError("`shrink` must be above 0, got 0")
+        check_int("patterns", self.patterns, least=0)
+        check_finite("decay", self.decay, least=0, most=1)
 
     def feedback(self, layer: nn.Module, seen: Seen) -> Feedback:
         """Return weights that learn with the layer's, which shrink first."""
@@ -153,7 +159,10 @@ class KolenPollack:
             layer.weight.mul_(self.shrink)  # type: ignore[operator]
         drawn = _random_like(layer.weight, self.scale)  # type: ignore[arg-type]
         learned = bool(layer.weight.requires_grad)
-        return StoredFeedback(layer, drawn, learned=learned, share_in_sleep=seen.share_in_sleep)
+        if not self.patterns:
+            return StoredFeedback(layer, drawn, learned=learned, share_in_sleep=seen.share_in_sleep)
+        phase = {"patterns": self.patterns, "decay": self.decay}
+        return MirrorFeedback(layer, drawn, learned=learned, share_in_sleep=seen.share_in_sleep, **phase)
 
 
 @dataclass(frozen=True)
@@ -191,9 +200,8 @@ class WeightMirrors:
     def feedback(self, layer: nn.Module, seen: Seen) -> Feedback:
         """Return random weights that a mirror phase will change."""
         drawn = _random_like(layer.weight, self.scale)  # type: ignore[arg-type]
-        mirror = MirrorFeedback(layer, drawn, learned=False, share_in_sleep=seen.share_in_sleep)
-        mirror.patterns, mirror.decay = self.patterns, self.decay
-        return mirror
+        phase = {"patterns": self.patterns, "decay": self.decay}
+        return MirrorFeedback(layer, drawn, learned=False, share_in_sleep=seen.share_in_sleep, **phase)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from sleepconv.sleep import SleepRecord
 from sleepconv.sleep.distributed import full_tensor, sharded_like
 from sleepconv.sleep.layers import SleepingLayer, layer_snrs, unwrapped
 from sleepconv.wake import alignment, mirror_, mirror_in_sleep
+from sleepconv.wake.mirrors import mirrors
 
 MODEL, OPTIMIZER, SLOW_MOMENTUM = "model/", "optimizer/", "slow_momentum/"
 _MIRROR_EVERY = 10  # steps, where there is no sleep
@@ -58,7 +59,7 @@ class Learner:
         """Let the optimizer know who shares, as the run says."""
         if self.sleep is None:
             return None
-        if self.run.wake == "weight_mirrors":
+        if mirrors(self.model):
             mirror_in_sleep(self.sleep)
         if self.run.share_gradients:
             share_gradients(self.optimizer, self.sleep)
@@ -158,7 +159,7 @@ class Learner:
             record = self.sleep.step()
         if record is not None:
             self.sleep_seconds += record.seconds
-        if self.sleep is None and self.run.wake == "weight_mirrors" and self.step % _MIRROR_EVERY == 0:
+        if self.sleep is None and self.step % _MIRROR_EVERY == 0 and mirrors(self.model):
             mirror_(self.model)
         return (self._snrs(record) if due else []) + (self._angles() if measured else [])
 
