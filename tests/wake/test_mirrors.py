@@ -8,16 +8,16 @@ from sleepconv import Sleep, to_locally_connected, to_per_patch
 from sleepconv.wake import KolenPollack, WeightMirrors, alignment, mirror_, mirror_in_sleep, without_weight_transport
 
 LAYERS = {
-    "conv": nn.Conv2d(4, 6, 3, stride=2, padding=1, groups=2),
-    "linear": nn.Linear(20, 7),
-    "local": to_locally_connected(nn.Conv2d(4, 6, 3, padding=1, groups=2), torch.zeros(1, 4, 6, 6)),
-    "patches": to_per_patch(nn.Linear(5, 4), torch.zeros(2, 3, 5)),
+    "conv": lambda: nn.Conv2d(4, 6, 3, stride=2, padding=1, groups=2),
+    "linear": lambda: nn.Linear(20, 40),
+    "local": lambda: to_locally_connected(nn.Conv2d(4, 6, 3, padding=1, groups=2), torch.zeros(1, 4, 6, 6)),
+    "patches": lambda: to_per_patch(nn.Linear(5, 4), torch.zeros(2, 40, 5)),
 }
 
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_the_image_of_one_phase_is_the_weights_with_the_noise_that_chance_adds(name):
-    layer = without_weight_transport(LAYERS[name].double(), WeightMirrors(patterns=4000, decay=1.0))
+    layer = without_weight_transport(LAYERS[name]().double(), WeightMirrors(patterns=4000, decay=1.0))
     mirror_(layer)
     weight, image = layer.weight.detach(), layer.feedback.weight.detach()
     inputs = {"conv": 18, "linear": 20, "local": 18, "patches": 5}[name]
@@ -61,6 +61,15 @@ def test_sleep_mirrors_and_shares_the_images_which_aligns_them_better():
             assert torch.equal(images, before)
     for name in ("0", "2"):  # 36 neurons share: a sixth of the noise
         assert angles[True][name] < angles[False][name] / 3
+
+
+def test_kolen_and_pollack_can_have_a_mirror_phase_too():
+    layer = without_weight_transport(nn.Linear(20, 10), KolenPollack(patterns=2000, decay=1.0))
+    assert alignment(layer)[""] > 70
+    mirror_(layer)
+    assert alignment(layer)[""] < 15
+    layer(torch.ones(2, 20)).sum().backward()
+    assert torch.equal(layer.weight.grad, layer.feedback.weight.grad)
 
 
 def test_a_phase_leaves_the_weights_and_gradients_alone_and_needs_mirrors():

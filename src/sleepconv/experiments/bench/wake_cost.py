@@ -4,13 +4,14 @@ A step is all that a run does for one batch: forward and backward pass, AdamW an
 """
 
 import sys
-from typing import Any
+from typing import Any, get_args
 
 from sleepconv.experiments.bench.measure import race
 from sleepconv.experiments.bench.steps import one_step, random_task
 from sleepconv.experiments.paper.rows import WAKE_RULES
 from sleepconv.experiments.results.sheets import Sheet
 from sleepconv.experiments.runs import Run
+from sleepconv.experiments.runs.run import Wake
 from sleepconv.experiments.training.learner import Learner
 from sleepconv.experiments.training.parallel import Place
 from sleepconv.memory import keep_freed_memory
@@ -28,10 +29,11 @@ def wake_cost(rounds: int = 4) -> Sheet:
     """Measure the time of ten steps of ResNet8 on 16×16 images, batch 512, by each rule, as ratios."""
     keep_freed_memory()
     task = random_task(side=16)
-    rows = {rule: [words] for rule, words in WAKE_RULES.items() if rule != "backprop"}
+    rules = get_args(Wake)
+    rows = {rule: [WAKE_RULES[rule]] for rule in rules if rule != "backprop"}
     for network in _CONNECTIVITIES.values():
         contenders = {}
-        for rule in WAKE_RULES:
+        for rule in rules:
             run = Run("bench", "cifar10-16x16", learning_rate=1e-3, network="resnet8", **network).changed(wake=rule)
             learner = Learner(run, task, Place(), steps_per_epoch=10**9)
             step = one_step(learner, task)

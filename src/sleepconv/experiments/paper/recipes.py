@@ -264,8 +264,12 @@ for _column, _changes in _BARTUNOV.items():
         f"The CIFAR-10 network of Bartunov et al. (2018), {label(_column)}, by backpropagation. Not in the paper.",
     )
 
-# Learning without weight transport: docs/ideas/without-backprop.md. Only the rule and what it needs differ.
-_NEEDS: dict[str, dict[str, Any]] = {}
+# Learning without weight transport: docs/ideas/without-backprop.md. Only the rule and what it needs differ; what
+# Kolen and Pollack's rule needs was found on the validation split.
+_NEEDS: dict[str, dict[str, Any]] = {
+    "kolen_pollack": {"wake_options": {"shrink": 0.3}, "weight_decay": 0.3},
+    "mirrored_kolen_pollack": {"wake": "kolen_pollack", "wake_options": {"patterns": 64, "decay": 0.03}},
+}
 for _wake in WAKE_TABLES.values():
     for _rule in _wake.rules:
         for _column in WAKE_COLUMNS:
@@ -274,6 +278,5 @@ for _wake in WAKE_TABLES.values():
                 _wake.backprop[_column],
                 f"{_wake.backprop[_column]}, but learned by {WAKE_RULES[_rule]} in place of backpropagation. Not in "
                 "the paper; see docs/ideas/without-backprop.md.",
-                wake=_rule,
-                **_NEEDS.get(_rule, {}),
+                **{"wake": _rule, **_NEEDS.get(_rule, {})},
             )

@@ -59,6 +59,7 @@ WAKE_RULES = {
     "backprop": "backprop",
     "sign_symmetry": "sign symmetry",
     "kolen_pollack": "Kolen–Pollack",
+    "mirrored_kolen_pollack": "Kolen–Pollack, mirrored in sleep",
     "weight_mirrors": "weight mirrors",
     "feedback_alignment": "feedback alignment",
     "direct_feedback_alignment": "direct feedback alignment",
