@@ -63,6 +63,18 @@ def test_sleep_mirrors_and_shares_the_images_which_aligns_them_better():
         assert angles[True][name] < angles[False][name] / 3
 
 
+def test_a_phase_comes_only_every_so_many_steps():
+    model = to_locally_connected(nn.Conv2d(1, 2, 3), torch.zeros(1, 1, 9, 9))
+    learning = without_weight_transport(model, WeightMirrors())
+    sleep, changed = Sleep(learning, every=2), []
+    mirror_in_sleep(sleep, every=5)
+    for step in range(1, 13):
+        before = learning.feedback.weight.detach().clone()
+        sleep.step()
+        changed += [step] if not torch.equal(learning.feedback.weight, before) else []
+    assert changed == [2, 6, 10]  # the first sleep, and the next after each fifth step
+
+
 def test_kolen_and_pollack_can_have_a_mirror_phase_too():
     layer = without_weight_transport(nn.Linear(20, 10), KolenPollack(patterns=2000, decay=1.0))
     assert alignment(layer)[""] > 70

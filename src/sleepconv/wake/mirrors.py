@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from sleepconv.functional.feedback import Convolution, Linear, LocallyConnectedProduct, Product
-from sleepconv.functional.sizes import padding_sides
+from sleepconv.functional.sizes import check_int, padding_sides
 from sleepconv.nn.modules import LocallyConnected, PerPatchLinear
 from sleepconv.sleep import Sleep
 from sleepconv.sleep.distributed import agree_, gathered, share_
@@ -41,11 +41,16 @@ def mirror_(model: nn.Module) -> None:
     agree_(feedbacks, model)
 
 
-def mirror_in_sleep(sleep: Sleep) -> RemovableHandle:
-    """Make the mirror phase a part of each sleep, after the weights have been shared.
+def mirror_in_sleep(sleep: Sleep, *, every: int = 1) -> RemovableHandle:
+    """Make the mirror phase a part of sleep, after the weights have been shared.
 
     The mirror images of neurons that share are then shared too, unless the conversion said otherwise, which averages
     their noise.
+
+    Args:
+        sleep: the sleep to extend.
+        every: optimizer steps from phase to phase, at least: a network that sleeps after every step need not mirror its
+            weights as often.
 
     Returns:
         a handle whose ``remove()`` undoes this.
@@ -61,9 +66,12 @@ def mirror_in_sleep(sleep: Sleep) -> RemovableHandle:
     """
     if not isinstance(sleep, Sleep):
         raise TypeError(f"mirror_in_sleep takes a Sleep, got {type(sleep).__name__}")
+    check_int("every", every)
     _mirroring(sleep.model)
 
     def after_sleep(layers: Mapping[str, Any]) -> None:
+        if sleep.last_sleep is not None and sleep.last_sleep // every == sleep.steps // every:
+            return
         mirror_(sleep.model)
         for name, grids in sleep.grids.items():
             if isinstance(layers[name], MirrorFeedback):

@@ -268,7 +268,7 @@ for _column, _changes in _BARTUNOV.items():
 # Kolen and Pollack's rule needs was found on the validation split.
 _NEEDS: dict[str, dict[str, Any]] = {
     "kolen_pollack": {"wake_options": {"shrink": 0.3}, "weight_decay": 0.3},
-    "mirrored_kolen_pollack": {"wake": "kolen_pollack", "wake_options": {"patterns": 64, "decay": 0.03}},
+    "mirrored_kolen_pollack": {"wake": "kolen_pollack", "wake_options": {"patterns": 128}},
 }
 for _wake in WAKE_TABLES.values():
     for _rule in _wake.rules:

@@ -72,7 +72,7 @@ class Run:
         share_moments: average the optimizer's moments within grids in each sleep.
         slow_momentum: β of `sleepconv.optim.SlowMomentum`; 0 for none.
         wake: backprop, or a rule of `sleepconv.wake` that learns without weight transport. A mirror phase comes
-            with each sleep, or, in a network that never sleeps, after every tenth step.
+            after every tenth step, or, in a network that sleeps, with the next sleep.
         wake_options: what else that rule takes.
         share_feedback: let sleep share the feedback weights, too.
         statistics: evaluate with BatchNorm's "running" averages, or with statistics that are "reestimated" on training

@@ -23,7 +23,7 @@ from sleepconv.wake import alignment, mirror_, mirror_in_sleep
 from sleepconv.wake.mirrors import mirrors
 
 MODEL, OPTIMIZER, SLOW_MOMENTUM = "model/", "optimizer/", "slow_momentum/"
-_MIRROR_EVERY = 10  # steps, where there is no sleep
+_MIRROR_EVERY = 10  # steps
 _SECONDS = ("seconds", "cpu_seconds", "sleep_seconds")
 
 
@@ -60,7 +60,7 @@ class Learner:
         if self.sleep is None:
             return None
         if mirrors(self.model):
-            mirror_in_sleep(self.sleep)
+            mirror_in_sleep(self.sleep, every=_MIRROR_EVERY)
         if self.run.share_gradients:
             share_gradients(self.optimizer, self.sleep)
         if self.run.share_moments:
