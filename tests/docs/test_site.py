@@ -107,8 +107,11 @@ def test_the_documents_have_commands_to_check():
     assert len({command for page in PAGES for command in commands_in(page)}) > 40
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name == "ideas"], ids=lambda page: page.stem)
-def test_the_python_of_every_idea_runs(page):
+WITH_CODE = [page for page in PAGES if page.parent.name == "ideas" or page.stem == "analysis"]
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)
+def test_the_python_of_every_idea_and_of_the_analysis_runs(page):
     names: dict[str, object] = {}
     for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S):
         exec(compile(ast.parse(block), str(page), "exec"), names)

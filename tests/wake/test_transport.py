@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from sleepconv import Sleep, to_convolutional, to_locally_connected, to_per_patch
-from sleepconv.experiments.training import compact_state, load_compact_state
 from sleepconv.models import resnet8, small_vit
 from sleepconv.nn import LocallyConnected2d
 from sleepconv.sleep import Hebbian, sleeping_layers
+from sleepconv.sleep.compact import compact_state, load_compact_state
 from sleepconv.wake import (
     DirectFeedbackAlignment,
     FeedbackAlignment,

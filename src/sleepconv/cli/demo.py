@@ -2,9 +2,9 @@
 
 import argparse
 import json
-import sys
 
 from sleepconv.cli.verbs import Verbs
+from sleepconv.experiments.messages import logger
 
 
 def add_demo(verbs: Verbs) -> None:
@@ -30,13 +30,8 @@ def add_demo(verbs: Verbs) -> None:
 def _demo(options: argparse.Namespace) -> int:
     from sleepconv.experiments.shift_demo import run_demo
 
-    demo = run_demo(
-        options.out,
-        seeds=options.seeds,
-        scale=options.scale,
-        wake=options.wake,
-        say=lambda text: print(text, file=sys.stderr),
-    )
+    chosen = {"seeds": options.seeds, "scale": options.scale, "wake": options.wake}
+    demo = run_demo(options.out, **chosen, say=logger.info)
     files = f"maps:   {demo.pictures[0]}\nreport: {demo.report}"
     print(json.dumps(demo.as_dict()) if options.json else f"\n{demo.table()}\n\n{files}")
     return 0

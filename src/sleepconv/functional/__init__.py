@@ -2,7 +2,7 @@
 
 from sleepconv.functional.grids import interior_neurons, lateral_grids, leave_border_alone
 from sleepconv.functional.locally_connected import locally_connected1d, locally_connected2d, locally_connected3d
-from sleepconv.functional.measures import weight_snr
+from sleepconv.functional.measures import pooled_weight_snr, weight_snr
 from sleepconv.functional.per_patch import per_patch_linear
 from sleepconv.functional.sharing import grid_sums, hebbian_step_, set_grids_, share_weights_
 from sleepconv.functional.sizes import output_size
@@ -18,6 +18,7 @@ __all__ = [
     "locally_connected3d",
     "output_size",
     "per_patch_linear",
+    "pooled_weight_snr",
     "set_grids_",
     "share_weights_",
     "weight_snr",

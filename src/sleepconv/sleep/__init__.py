@@ -3,16 +3,19 @@
 ``Sleep.sleep`` (in ``sleep``) is what happens at a sleep. It finds the layers (``layers``), gathers them if processes
 hold parts of them (``distributed``) and lets a rule change their weights: ``Instant`` or ``Circuit`` (``rules``) or
 ``Hebbian`` (``hebbian``; its step is Eq. 4, ``sleepconv.functional.hebbian_step_``). ``Hebbian`` and ``Circuit`` show
-patterns (``patterns``) to pools of neurons (``pools``). ``lightning`` has a callback for PyTorch Lightning.
+patterns (``patterns``) to pools of neurons (``pools``), and can be watched (``watching``). ``compact`` saves what has
+slept; ``lightning`` has a callback for PyTorch Lightning.
 """
 
+from sleepconv.sleep.compact import compact_state, load_compact_state
 from sleepconv.sleep.hebbian import Hebbian, LayerReport
 from sleepconv.sleep.layers import SleepingLayer, sleeping_layers
-from sleepconv.sleep.rules import Circuit, DivergenceError, Instant, Rule
+from sleepconv.sleep.rules import Circuit, CircuitReport, DivergenceError, Instant, Rule
 from sleepconv.sleep.sleep import Sleep, SleepRecord
 
 __all__ = [
     "Circuit",
+    "CircuitReport",
     "DivergenceError",
     "Hebbian",
     "Instant",
@@ -21,5 +24,7 @@ __all__ = [
     "Sleep",
     "SleepRecord",
     "SleepingLayer",
+    "compact_state",
+    "load_compact_state",
     "sleeping_layers",
 ]

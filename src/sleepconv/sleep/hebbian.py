@@ -40,6 +40,7 @@ from sleepconv.sleep.rules import (
     check_seed,
     write_back_,
 )
+from sleepconv.sleep.watching import notice, watched
 
 # A sleep of more takes hours even for a small layer, or more memory than there is.
 _MOST_STEPS, _MOST_PATTERNS, _MOST_PIXELS = 10**6, 10**5, 10**8
@@ -314,6 +315,7 @@ class _PoolLearning:
         self.limit = 2 * self.spread() + (0.5 if rule.noise else 1e-3) * size
         self.largest = 10 * size
         self.steps, self.done = 0, False
+        notice(pool, pool.weight)
         self.generator = torch.Generator().manual_seed(rule.seed)
 
     def learn(self, patterns: Tensor) -> None:
@@ -337,6 +339,7 @@ class _PoolLearning:
             inhibition=rule.inhibition,
             noise=noise,
         )
+        notice(self.pool, self.pool.weight, patterns)
         self.finish_step(rate, patterns)
 
     def sweep_one_grid(self, amplitude: float, rate: float) -> None:
@@ -354,6 +357,9 @@ class _PoolLearning:
         mean, start = (w.mean(dim=1, keepdim=True) for w in (self.pool.weight, self.initial))
         differences = self._swept(self.pool.weight - mean, self.initial - start, rate, amplitude**2)
         self.pool.weight.copy_(differences.add_(self._swept(mean, start, rate, pull_on_mean * amplitude**2)))
+        if watched():
+            one_at_a_time = amplitude * torch.eye(self.pool.weight.shape[-1]).to(self.initial)
+            notice(self.pool, self.pool.weight, one_at_a_time.expand(len(self.initial), -1, -1))
         self.finish_step(rate, None, amplitude**2)
 
     def learn_one_at_a_time(self, patterns: Tensor) -> None:
@@ -375,6 +381,7 @@ class _PoolLearning:
         mean, start = (w.mean(dim=1, keepdim=True) for w in (self.pool.weight, self.initial))
         differences = self._presented(self.pool.weight - mean, self.initial - start, rates, powers)
         self.pool.weight.copy_(differences.add_(self._presented(mean, start, rates, pull_on_mean * powers)))
+        notice(self.pool, self.pool.weight, patterns)
         self.finish_step(float(rates.max()), None, float(power.max()))
 
     def _presented(self, value: Tensor, initial: Tensor, rates: Tensor, pulls: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ class Pool:
     index: list[Index]
     phase: tuple[int, ...]
     weight: Float[Tensor, "groups neurons channels inputs"]
+    layer: Any = None
 
     @property
     def neurons(self) -> int:
@@ -66,7 +67,7 @@ class LayerPools:
         filters = torch.cat([self.layer.weight.detach()[i].flatten(0, self.grids.dim() - 1) for i in indices])
         filters = filters.to(torch.promote_types(filters.dtype, torch.float32))
         weight = filters.reshape(len(filters), self.groups, -1, self.inputs).transpose(0, 1).contiguous()
-        return Pool(indices, tuple(axis.start for axis in indices[0]), weight)
+        return Pool(indices, tuple(axis.start for axis in indices[0]), weight, self.layer)
 
     def windows(
         self, pool: Pool, cell: Float[Tensor, "patterns in_channels *period"]

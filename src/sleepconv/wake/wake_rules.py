@@ -6,7 +6,7 @@ comes from. For a locally connected layer B is per neuron, like W.
 """
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -161,7 +161,7 @@ class KolenPollack:
         learned = bool(layer.weight.requires_grad)
         if not self.patterns:
             return StoredFeedback(layer, drawn, learned=learned, share_in_sleep=seen.share_in_sleep)
-        phase = {"patterns": self.patterns, "decay": self.decay}
+        phase: dict[str, Any] = {"patterns": self.patterns, "decay": self.decay}
         return MirrorFeedback(layer, drawn, learned=learned, share_in_sleep=seen.share_in_sleep, **phase)
 
 
@@ -200,7 +200,7 @@ class WeightMirrors:
     def feedback(self, layer: nn.Module, seen: Seen) -> Feedback:
         """Return random weights that a mirror phase will change."""
         drawn = _random_like(layer.weight, self.scale)  # type: ignore[arg-type]
-        phase = {"patterns": self.patterns, "decay": self.decay}
+        phase: dict[str, Any] = {"patterns": self.patterns, "decay": self.decay}
         return MirrorFeedback(layer, drawn, learned=False, share_in_sleep=seen.share_in_sleep, **phase)
 
 

@@ -20,7 +20,8 @@ def test_a_run_that_was_stopped_ends_with_the_same_bits(wake, small, tmp_path, a
 
 
 def test_angles_are_recorded_and_the_trained_network_has_its_feedback(small, tmp_path):
-    train(small.changed(wake="kolen_pollack", wake_options={"patterns": 64}), tmp_path, quiet=True)
+    mirrored = {"patterns": 64, "decay": 0.5}
+    train(small.changed(wake="kolen_pollack", wake_options=mirrored, epochs=5), tmp_path, quiet=True)
     reports = RunFolder(tmp_path).metrics("alignment")
     assert len(reports) > 2
     assert all(list(report["layers"]) == LAYERS for report in reports)

@@ -21,6 +21,15 @@ class _OwnTable:
     added: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class RegisteredTable:
+    """A table from outside: the recipe of each row, by the words for it."""
+
+    dataset: str
+    rows: dict[str, str]
+    caption: str
+
+
 _REPETITIONS = ("4_repetitions", "8_repetitions", "16_repetitions")
 LEARNING_SPEED = {
     "shared_gradients_sleep_every_1": "LC - ws(1), shared gradients",
@@ -84,7 +93,9 @@ WAKE_TABLES = {
         ("sign_symmetry", "kolen_pollack", "feedback_alignment", "direct_feedback_alignment"),
     ),
 }
-TABLES: tuple[TableName, ...] = (1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, *OWN_TABLES, *WAKE_TABLES)
+REGISTERED_TABLES: dict[TableName, RegisteredTable] = {}
+"""The tables that `register_table` has registered."""
+TABLES: list[TableName] = [1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, *OWN_TABLES, *WAKE_TABLES]
 
 _LABELS = {
     "convolutional": "conv",
@@ -98,7 +109,7 @@ _LABELS = {
 }
 """The paper's words for its rows."""
 
-NETWORKS: dict[str, dict[str, Any]] = {
+ROW_SETTINGS: dict[str, dict[str, Any]] = {
     "convolutional": {"connectivity": "convolutional"},
     "local": {"connectivity": "local"},
     **{f"{n}_repetitions": {"connectivity": "local", "repetitions": n} for n in (4, 8, 16)},
@@ -122,6 +133,8 @@ def datasets_of(table: TableName) -> tuple[str, ...]:
         hint = did_you_mean(table if isinstance(table, str) else "", map(str, TABLES))
         hint += "; for Table 3 there is `sleepconv brain table`" if table == 3 else ""
         raise ValueError(f"there is no table {table} of training results{hint}")
+    if table in REGISTERED_TABLES:
+        return (REGISTERED_TABLES[table].dataset,)
     if isinstance(table, str):
         return ((OWN_TABLES | WAKE_TABLES)[table].dataset,)
     return SMALL_DATASETS if table in PADDING else ("imagenet",)
@@ -142,6 +155,8 @@ def table_rows(table: TableName, dataset: str) -> dict[str, str]:
         pairs = [f"{rule}_{column}" for rule in wake.rules for column in WAKE_COLUMNS]
         learned = {pair: f"{wake.prefix}_{pair}" for pair in pairs}
         return {f"backprop_{column}": name for column, name in wake.backprop.items()} | learned
+    if table in REGISTERED_TABLES:
+        return dict(REGISTERED_TABLES[table].rows)
     if isinstance(table, str):
         own = OWN_TABLES[table]
         rows = [row for row in table_rows(own.original, "cifar10") if row not in own.left_out]
@@ -155,7 +170,7 @@ def table_rows(table: TableName, dataset: str) -> dict[str, str]:
 
 
 def label(row: str) -> str:
-    """Return the words for a row: the paper's, or ours if the row is.
+    """Return the words for a row: the paper's, ours if the row is, or the row itself if it was registered.
 
     >>> label("first_convolutional_sleep_every_10")
     'LC (1st layer conv) - ws(10)'
@@ -166,4 +181,6 @@ def label(row: str) -> str:
         if row.startswith(f"{rule}_"):
             return f"{_LABELS[row.removeprefix(f'{rule}_')]}, {words}"
     plain = row.removeprefix("first_convolutional_")
+    if plain not in _LABELS:
+        return row
     return _LABELS[plain] if plain == row else _LABELS[plain].replace("LC", "LC (1st layer conv)")

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
+from sleepconv.experiments.runs.plugins import NETWORKS, RULES
 from sleepconv.experiments.runs.reports import is_number
 from sleepconv.files import parse_json
 from sleepconv.names import did_you_mean
@@ -12,7 +13,6 @@ from sleepconv.names import did_you_mean
 Connectivity = Literal["convolutional", "local", "local_after_first"]
 Start = Literal["independent", "shared"]
 OptimizerName = Literal["adamw", "sgd"]
-SleepRule = Literal["instant", "hebbian", "circuit"]
 Wake = Literal[
     "backprop",
     "feedback_alignment",
@@ -21,15 +21,16 @@ Wake = Literal[
     "weight_mirrors",
     "direct_feedback_alignment",
 ]
-Statistics = Literal["running", "reestimated"]
+Crops = Literal["random", "random_resized"]
+NormStatistics = Literal["running", "reestimated"]
 Precision = Literal["auto", "float32", "bfloat16"]
 CHOICES: dict[str, tuple[str, ...]] = {
     "connectivity": get_args(Connectivity),
     "start": get_args(Start),
     "optimizer": get_args(OptimizerName),
-    "sleep_rule": get_args(SleepRule),
     "wake": get_args(Wake),
-    "statistics": get_args(Statistics),
+    "crops": get_args(Crops),
+    "statistics": get_args(NormStatistics),
     "precision": get_args(Precision),
 }
 _AT_LEAST = {"epochs": 1, "batch_size": 1, "repetitions": 1, "padding": 0, "warm_up": 0, "snr_every": 0, "seed": 0}
@@ -49,8 +50,8 @@ class Run:
 
     Attributes:
         name: of the recipe it comes from.
-        dataset: as `sleepconv.experiments.data.load_task` knows it.
-        network: a name in `sleepconv.experiments.training.NETWORKS`.
+        dataset: as `sleepconv.experiments.data.load_task` knows it, or any name for data that `train` is given.
+        network: one of this package, or one that `register_network` has registered.
         connectivity: convolutional, local, or local after a convolutional first layer.
         start: local neurons start with "independent" weights, as in the paper, or with "shared" ones, those of a
             convolution.
@@ -62,9 +63,11 @@ class Run:
         warm_up: optimizer steps over which the learning rate rises linearly at the start.
         rest_learning_rate: of the parameters that are not per neuron (BatchNorm, classifier), if it differs.
         padding: the greatest translation of training images, in pixels.
+        crops: of ImageNet's training images, "random" as in the paper's text, or "random_resized" as in its published
+            runs; see `sleepconv.experiments.data.load_task`.
         repetitions: translated copies of each image within a batch.
         sleep_every: optimizer steps from sleep to sleep, or None for a network that never sleeps.
-        sleep_rule: instant, hebbian or circuit.
+        sleep_rule: instant, hebbian, circuit, or one that `register_rule` has registered.
         sleep_options: what else the rule takes.
         restart_each_epoch: sleep after the first step of each epoch and count from there, as the paper's published runs
             do, instead of counting over the whole run.
@@ -102,9 +105,10 @@ class Run:
     warm_up: int = 0
     rest_learning_rate: float | None = None
     padding: int = 4
+    crops: Crops = "random"
     repetitions: int = 1
     sleep_every: int | None = None
-    sleep_rule: SleepRule = "instant"
+    sleep_rule: str = "instant"
     sleep_options: Mapping[str, Any] = field(default_factory=dict)
     restart_each_epoch: bool = False
     share_gradients: bool = False
@@ -113,7 +117,7 @@ class Run:
     wake: Wake = "backprop"
     wake_options: Mapping[str, Any] = field(default_factory=dict)
     share_feedback: bool = True
-    statistics: Statistics = "running"
+    statistics: NormStatistics = "running"
     epochs: int = 200
     scale: float = 1.0
     batch_size: int = 512
@@ -124,13 +128,15 @@ class Run:
 
     def __post_init__(self) -> None:
         """Check every field."""
-        for name in ("name", "dataset", "network"):
+        for name in ("name", "dataset", "network", "sleep_rule"):
             if not isinstance(text := getattr(self, name), str) or not text:
                 raise TypeError(f"`{name}` must be a non-empty string, got {text!r}")
         if "/" in self.name or "\\" in self.name or self.name.startswith("."):
             raise ValueError(
                 f"`name` must be usable as a folder's name, without / and not starting with ., got {self.name!r}"
             )
+        NETWORKS.check(self.network)
+        RULES.check(self.sleep_rule)
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"`{name}` must be one of {', '.join(choices)}, got {getattr(self, name)!r}")
@@ -194,6 +200,15 @@ class Run:
         """Return the learning rate of an epoch (from 0), divided by 4 at 1/2 and again at 3/4, without warm-up."""
         drops = sum(epoch >= int(self.scaled_epochs * part) > 0 for part in (0.5, 0.75))
         return self.learning_rate / _DROP**drops
+
+    def never_sleeps(self, steps: float) -> bool:
+        """Return whether a network that should sleep would be trained for fewer steps than to its first sleep.
+
+        >>> run = Run(name="a", dataset="digits", connectivity="local", learning_rate=1e-3, sleep_every=100)
+        >>> run.never_sleeps(99), run.never_sleeps(100)
+        (True, False)
+        """
+        return self.sleep_every is not None and not self.restart_each_epoch and steps < self.sleep_every
 
     def as_json(self) -> str:
         """Return all fields, in their order, as JSON."""

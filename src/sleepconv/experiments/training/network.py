@@ -7,9 +7,9 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from sleepconv.experiments.runs.plugins import NETWORKS, RULES
 from sleepconv.experiments.runs.run import Run
 from sleepconv.models import resnet8, resnet18, resnet20, tanh_network, three_layers
-from sleepconv.names import did_you_mean
 from sleepconv.nn import to_locally_connected
 from sleepconv.optim import scaled_groups
 from sleepconv.sleep import Circuit, Hebbian, Instant, Rule, Sleep
@@ -17,7 +17,7 @@ from sleepconv.sleep.layers import sleeping_layers, unwrapped
 from sleepconv.wake import WakeRule, without_weight_transport
 from sleepconv.wake.wake_rules import RULES as WAKE_RULES
 
-NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {
+_OUR_NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {
     "resnet8": lambda channels, classes: _for_colour(channels, resnet8(classes)),
     "resnet20": lambda channels, classes: _for_colour(channels, resnet20(classes)),
     "resnet18": lambda channels, classes: _for_colour(channels, resnet18(classes)),
@@ -26,7 +26,10 @@ NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {
     "three_layers": lambda channels, classes: three_layers(classes, in_channels=channels),
 }
 _KEPT_CONVOLUTIONS = {"local": 0, "local_after_first": 1}
-RULES: dict[str, Callable[..., Rule]] = {"instant": Instant, "hebbian": Hebbian, "circuit": Circuit}
+_OUR_RULES: dict[str, Callable[..., Rule]] = {"instant": Instant, "hebbian": Hebbian, "circuit": Circuit}
+for _registry, _ours in ((NETWORKS, _OUR_NETWORKS), (RULES, _OUR_RULES)):
+    for _name, _build in _ours.items():
+        _registry.add(_name, _build)
 
 
 def build_network(run: Run, input_size: tuple[int, int, int], num_classes: int) -> nn.Module:
@@ -36,14 +39,12 @@ def build_network(run: Run, input_size: tuple[int, int, int], num_classes: int) 
     >>> type(build_network(run, (3, 32, 32), 10)).__name__
     'ResNetCIFAR'
     """
-    if run.network not in NETWORKS:
-        raise ValueError(f"there is no network {run.network!r}{did_you_mean(run.network, NETWORKS)}")
     with torch.random.fork_rng():
         torch.manual_seed(run.seed)
         model = NETWORKS[run.network](input_size[0], num_classes)
         sample = torch.zeros(1, *input_size)
         if run.connectivity == "convolutional":
-            model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            model = model.to(memory_format=torch.channels_last)
         else:
             kept, shared = _KEPT_CONVOLUTIONS[run.connectivity], run.start == "shared"
             model = to_locally_connected(model, sample, keep_first=kept, copy_weights=shared, inplace=True)
