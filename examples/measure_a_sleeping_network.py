@@ -25,10 +25,10 @@ with torch.no_grad():
 
 # Directions of input that neurons can share (of 9 and 54), and −log SNR: before, predicted by Eq. 5, after.
 rules = {
-    "one input grid at a time": Hebbian(decay=1e-2, rate=5e-3, steps=100),
+    "one input grid at a time": Hebbian(decay=1e-2, rate=1e-2, steps=60),
     "a feedforward chain": Hebbian(decay=1e-2, patterns="layer_by_layer", steps=30),
     "patterns of every layer": Hebbian(decay=1e-2, patterns="spontaneous", steps=30),
-    "the circuit of Eq. 8": Circuit(decay=1e-2, presentations=100),
+    "the circuit of Eq. 8": Circuit(decay=1e-2, presentations=60),
 }
 curves = {}
 print(f"{'driven by':26} layer  directions  before  predicted  after")

@@ -14,6 +14,7 @@ NAMES = [
     "to_locally_connected",
     "to_convolutional",
     "Sleep",
+    "learn_grids",
     "sleep.Instant",
     "sleep.Hebbian",
     "sleep.Circuit",

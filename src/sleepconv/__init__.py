@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         to_locally_connected,
         to_per_patch,
     )
-    from sleepconv.sleep import Sleep
+    from sleepconv.sleep import Sleep, learn_grids
 
     __version__: str
 
@@ -43,6 +43,7 @@ _HOMES = {
         ["NothingConvertedWarning", "PerPatchLinear", "to_convolutional", "to_locally_connected", "to_per_patch"], "nn"
     ),
     "Sleep": "sleep",
+    "learn_grids": "sleep",
     "keep_freed_memory": "memory",
 }
 
@@ -57,6 +58,7 @@ __all__ = [
     "functional",
     "keep_freed_memory",
     "kernels",
+    "learn_grids",
     "models",
     "nn",
     "optim",

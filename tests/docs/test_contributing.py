@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import sleepconv
-from sleepconv.experiments.runs import plugins
+from sleepconv.experiments.runs import registry
 from sleepconv.experiments.training import network
 
 ROOT = Path(__file__).parents[2]
@@ -39,9 +39,9 @@ def test_the_worked_examples_docstring_has_an_example_that_runs(example):
 
 
 def test_a_rule_or_network_that_is_named_in_both_places_can_be_asked_for():
-    for registry, ours in ((plugins.RULES, network._OUR_RULES), (plugins.NETWORKS, network._OUR_NETWORKS)):
-        assert list(ours) == list(registry._own)
-    assert "`experiments.runs.plugins.RULES`" in TEXT
+    for known, ours in ((registry.RULES, network._OUR_RULES), (registry.NETWORKS, network._OUR_NETWORKS)):
+        assert list(ours) == list(known._own)
+    assert "`experiments.runs.registry.RULES`" in TEXT
     assert "`experiments.training.network`" in TEXT
 
 

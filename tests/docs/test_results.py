@@ -11,6 +11,8 @@ from matplotlib.testing.compare import compare_images
 from sleepconv.cli import main
 from sleepconv.experiments.figures import robustness_figure
 from sleepconv.experiments.figures.convergence_figures import FIGURES, SETUPS, draw, read_simulation
+from sleepconv.experiments.figures.learned_grids_figure import LearnedGrids
+from sleepconv.experiments.figures.learned_grids_figure import draw as draw_learned_grids
 from sleepconv.experiments.runs import find_runs
 from sleepconv.experiments.runs.folder import ENVIRONMENT, METRICS, RECIPE, SUMMARY
 from sleepconv.simulation.robustness import AGAINST, Robustness
@@ -54,6 +56,14 @@ def test_figure_4_is_drawn_from_the_record_of_its_simulation(name, tmp_path):
     assert compare_images(str(shown), str(tmp_path / shown.name), tol=5) is None
 
 
+def test_the_figure_of_learned_grids_is_drawn_from_the_record_of_its_simulation(tmp_path):
+    record = read_simulation(ROOT / "results/convergence/learned-grids.json")
+    assert record["setup"] == json.loads(json.dumps(asdict(LearnedGrids())))
+    draw_learned_grids(record, tmp_path)
+    shown = ROOT / "docs/pictures/figure-learned-grids.png"
+    assert compare_images(str(shown), str(tmp_path / shown.name), tol=5) is None
+
+
 @pytest.mark.parametrize("against", AGAINST)
 def test_robustness_is_drawn_from_the_record_of_its_simulation(against, tmp_path):
     record = read_simulation(ROOT / f"results/convergence/robustness-{against}.json")
@@ -71,7 +81,8 @@ def test_the_learning_curves_are_drawn_from_the_records(tmp_path):
 
 
 def test_the_angles_of_feedback_weights_are_drawn_from_the_records(tmp_path):
-    assert main(["figure", "alignment", "--runs", str(ROOT / "results"), "--scale", "0.03", "--out", str(tmp_path)]) == 0
+    options = ["--runs", str(ROOT / "results"), "--scale", "0.03", "--out", str(tmp_path)]
+    assert main(["figure", "alignment", *options]) == 0
     shown = ROOT / "docs/pictures/alignment-wake-scale-0.03.png"
     assert compare_images(str(shown), str(tmp_path / shown.name), tol=5) is None
 

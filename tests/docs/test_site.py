@@ -17,13 +17,13 @@ COMMAND = re.compile(r"^(?:\s*)(sleepconv [^#\n]*)", re.M)
 
 
 def verbs_of(parser: argparse.ArgumentParser, name: str = "sleepconv") -> dict[str, str]:
-    """Every verb, or its actions where it has some, with its help."""
+    """Every verb that `--help` lists, or its actions where it has some, with its help."""
     found: dict[str, str] = {}
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             helps = {choice.dest: choice.help or "" for choice in action._choices_actions}
-            for verb, inner in action.choices.items():
-                found |= verbs_of(inner, f"{name} {verb}") or {f"{name} {verb}": helps[verb]}
+            for verb in helps:
+                found |= verbs_of(action.choices[verb], f"{name} {verb}") or {f"{name} {verb}": helps[verb]}
     return found
 
 

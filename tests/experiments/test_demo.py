@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from sleepconv import cli
+from sleepconv.experiments.figures.visual_field import read_visual_field
 from sleepconv.experiments.runs import find_runs
-from sleepconv.experiments.shift_demo import DEMO_NETWORKS, demo_run, run_demo
+from sleepconv.experiments.shift_demo import DEMO_NETWORKS, _train_and_test, demo_run, run_demo
 from sleepconv.experiments.training import TrainingInterrupted
 
 
@@ -61,6 +62,19 @@ def test_it_writes_maps_a_report_and_runs_and_nothing_half_done(accuracy, out):
 def test_the_three_networks_differ_only_in_connectivity_and_sleep():
     runs = [demo_run(network).changed(name="same", connectivity="local", sleep_every=None) for network in DEMO_NETWORKS]
     assert runs[0] == runs[1] == runs[2]
+
+
+def test_a_network_that_has_learned_its_grids_does_as_well(tmp_path):
+    run = demo_run("local with sleep", scale=0.33, grids="learned")
+    assert (run.name, run.grids) == (f"{DEMO_NETWORKS['local with sleep']}_learned_grids", "learned")
+    _train_and_test(run, str(tmp_path))
+    columns = read_visual_field(find_runs(tmp_path)[0]).by_column()
+    assert sum(columns[column] for column in range(12, 17)) / 5 > 80
+    assert sum(columns[column] for column in range(6, 11)) / 5 < 40
+
+
+def test_only_the_network_that_sleeps_learns_its_grids():
+    assert demo_run("local", grids="learned") == demo_run("local")
 
 
 def test_no_seeds_are_refused(tmp_path, capsys):

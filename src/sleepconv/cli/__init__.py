@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from sleepconv.cli import bench, brain, completion, data, demo, results, train
 from sleepconv.cli.verbs import Parser, Version, WithoutHeading
 from sleepconv.experiments.messages import logger, shown_on_standard_error
-from sleepconv.experiments.runs.plugins import load_plugins
+from sleepconv.experiments.runs.registry import load_extensions
 
 CLOSED_PIPE = 128 + 13
 
@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     with shown_on_standard_error():
         try:
-            load_plugins()
+            load_extensions()
             return options.run(options) or 0
         except (ValueError, TypeError, OSError, RuntimeError, ImportError) as error:
             if options.debug or (isinstance(error, BrokenPipeError) and _output_is_closed()):
@@ -69,12 +69,14 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="sleepconv",
         description="Locally connected networks that become convolutional in their sleep.",
-        epilog="sleepconv VERB --help has details and an example.",
         formatter_class=WithoutHeading,
+        add_help=False,
     )
+    parser.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
     parser.set_defaults(debug=False)
     parser.add_argument("--version", action=Version, help="show versions")
-    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    title = "verbs (sleepconv VERB --help has details and an example)"
+    verbs = parser.add_subparsers(title=title, metavar="VERB", required=True)
     demo.add_demo(verbs)
     results.add_list(verbs)
     train.add_train(verbs)

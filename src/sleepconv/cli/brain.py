@@ -69,7 +69,7 @@ def _score(options: argparse.Namespace) -> int:
     records = score_runs(
         options.runs,
         options.data,
-        output_folder(options.out),
+        options.out,
         untrained=options.untrained,
         with_pixels=options.pixels,
         layers=options.layers,

@@ -30,7 +30,7 @@ complete -o default -F _sleepconv sleepconv
 
 def add_completion(verbs: Verbs, parser: argparse.ArgumentParser) -> None:
     """Add ``sleepconv completion``."""
-    verb = verbs.add_parser(  # without `help`, so that the list of verbs stays short
+    verb = verbs.add_parser(  # without `help`, so that the list of verbs fits on a screen
         "completion",
         description="Print a script that lets bash or zsh complete what you type.",
         epilog='example: eval "$(sleepconv completion)", in ~/.bashrc or ~/.zshrc',
@@ -46,7 +46,7 @@ def _completion(parser: argparse.ArgumentParser) -> int:
 def script(parser: argparse.ArgumentParser) -> str:
     """Return the script: what may follow each verb is written into it, so that no Python runs while you type."""
     from sleepconv.experiments.paper import RECIPES, SEARCHES, TABLES
-    from sleepconv.experiments.runs.plugins import DATASETS
+    from sleepconv.experiments.runs.registry import DATASETS
 
     tables = [table if isinstance(table, str) else f"table{table}" for table in TABLES]
     names = {

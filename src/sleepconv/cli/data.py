@@ -5,7 +5,7 @@ import json
 from textwrap import fill
 
 from sleepconv.cli.verbs import Verbs
-from sleepconv.experiments.runs.plugins import DATASETS
+from sleepconv.experiments.runs.registry import DATASETS
 
 
 def add_data(verbs: Verbs) -> None:

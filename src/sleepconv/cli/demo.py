@@ -23,6 +23,9 @@ def add_demo(verbs: Verbs) -> None:
         default="backprop",
         help="learn without weight transport, by kolen_pollack, for instance",
     )
+    verb.add_argument(
+        "--grids", choices=["given", "learned"], default="given", help="who shares in sleep: given, or learned before"
+    )
     verb.add_argument("--json", action="store_true", help="print the numbers as JSON: {network: {column: accuracy}}")
     verb.set_defaults(run=_demo)
 
@@ -30,7 +33,7 @@ def add_demo(verbs: Verbs) -> None:
 def _demo(options: argparse.Namespace) -> int:
     from sleepconv.experiments.shift_demo import run_demo
 
-    chosen = {"seeds": options.seeds, "scale": options.scale, "wake": options.wake}
+    chosen = {"seeds": options.seeds, "scale": options.scale, "grids": options.grids, "wake": options.wake}
     demo = run_demo(options.out, **chosen, say=logger.info)
     files = f"maps:   {demo.pictures[0]}\nreport: {demo.report}"
     print(json.dumps(demo.as_dict()) if options.json else f"\n{demo.table()}\n\n{files}")

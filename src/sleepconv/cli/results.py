@@ -42,11 +42,13 @@ def add_figure(verbs: Verbs) -> None:
         help="draw a figure of the paper from its record, simulated if needed",
         epilog="example: sleepconv figure 4b --inhibition 3 --tau 20 --out figures",
     )
-    names = ["4a", "4b", "5a", "5b", "4-noise", "robustness", "6", "learning", "alignment"]
+    names = ["4a", "4b", "5a", "5b", "4-noise", "robustness", "learned-grids", "6", "learning", "alignment"]
     text = "which figure; learning: the tables' runs, epoch by epoch; alignment: angles of feedback weights"
     verb.add_argument("name", choices=names, help=text)
     verb.add_argument("--out", metavar="DIR", default=".", help="where records and figures go (default: here)")
-    simulated = verb.add_argument_group("of the simulated figures 4a, 4b, 5a, 5b, 4-noise and robustness")
+    simulated = verb.add_argument_group(
+        "of the simulated figures 4a, 4b, 5a, 5b, 4-noise, robustness and learned-grids"
+    )
     simulated.add_argument("--seed", type=int, metavar="N", help="of a simulation (default: 0)")
     simulated.add_argument("--measure", choices=["eq6", "pooled"], help="Eq. 6, or log(Σ variance / Σ mean²)")
     kinds = ["noise", "missing", "wrong", "inhibition", "rectified", "dale"]
@@ -85,6 +87,8 @@ def _figure(options: argparse.Namespace) -> int:
         return _alignment_figure(options)
     if options.name == "robustness":
         return _robustness_figures(options, changes)
+    if options.name == "learned-grids":
+        return _learned_grids_figure(options)
     from sleepconv.experiments.figures import convergence_figures
 
     marked = convergence_figures.suffix(changes)
@@ -100,6 +104,8 @@ def _options_of(figure: str) -> set[str]:
     """Return the options that a figure has."""
     if figure in _OF_RUNS:
         return set(_OF_RUNS[figure])
+    if figure == "learned-grids":
+        return {"seed"}
     from sleepconv.experiments.figures import convergence_figures, robustness_figure
 
     text = convergence_figures.FIGURES.get(figure)
@@ -120,6 +126,16 @@ def _robustness_figures(options: argparse.Namespace, changes: dict[str, object])
         record = convergence_figures.load_or_simulate(name, folder, seed=options.seed or 0, **changes)
         for path in robustness_figure.draw(record, folder, marked=marked):
             print(path)
+    return 0
+
+
+def _learned_grids_figure(options: argparse.Namespace) -> int:
+    from sleepconv.experiments.figures import learned_grids_figure
+
+    setup = learned_grids_figure.LearnedGrids(seed=options.seed or 0)
+    record = learned_grids_figure.load_or_learn(Path(options.out), setup)
+    for path in learned_grids_figure.draw(record, Path(options.out)):
+        print(path)
     return 0
 
 

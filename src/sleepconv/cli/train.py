@@ -128,7 +128,7 @@ def _fields() -> str:
     from textwrap import fill
 
     from sleepconv.experiments.runs import Run
-    from sleepconv.experiments.runs.plugins import NETWORKS, RULES
+    from sleepconv.experiments.runs.registry import NETWORKS, RULES
     from sleepconv.experiments.runs.run import CHOICES
 
     choices = {**CHOICES, "network": tuple(NETWORKS), "sleep_rule": tuple(RULES)}

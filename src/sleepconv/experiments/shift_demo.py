@@ -33,7 +33,7 @@ from sleepconv.experiments.report import write_report
 from sleepconv.experiments.results.sheets import Sheet
 from sleepconv.experiments.runs import Run, RunFolder, run_path
 from sleepconv.experiments.runs.machine import available_cores
-from sleepconv.experiments.runs.run import Wake
+from sleepconv.experiments.runs.run import Grids, Wake
 from sleepconv.experiments.sweep import sweep
 from sleepconv.experiments.training import train
 from sleepconv.experiments.workers import Processes, receive_run
@@ -48,10 +48,8 @@ knows nothing on the right; with sleep it recognises digits 12 pixels away from 
 lateral grids reach, and not in between; a convolutional network recognises them everywhere. {learned}This was
 measured, in percent by the column of the digit's left edge (mean of {runs}):</p>"""
 
-_LEARNED = {
-    True: "",
-    False: "They learned without weight transport: errors came back through feedback weights of their own. ",
-}
+_WITHOUT_TRANSPORT = "They learned without weight transport: errors came back through feedback weights of their own. "
+_LEARNED = "<p>The network that sleeps has learned its lateral grids from correlations before training.</p>"
 
 
 @dataclass(frozen=True)
@@ -86,6 +84,7 @@ def run_demo(
     *,
     seeds: int = 3,
     scale: float = 1.0,
+    grids: Grids = "given",
     wake: Wake = "backprop",
     say: Callable[[str], object] = lambda text: None,
 ) -> Demo:
@@ -95,6 +94,7 @@ def run_demo(
         out: the folder to write to; what an earlier demo left there is replaced.
         seeds: the number of networks of each kind.
         scale: the fraction of the epochs to train.
+        grids: of the network that sleeps: "given", or "learned" from correlations before training.
         wake: how the networks learn: by backpropagation, or by a rule without weight transport.
         say: called with a line about each event.
 
@@ -105,7 +105,7 @@ def run_demo(
         raise ValueError(f"`seeds` must be at least 1, got {seeds}")
     load_pyplot()
     runs = {
-        (network, seed): demo_run(network, seed=seed, scale=scale, wake=wake)
+        (network, seed): demo_run(network, seed=seed, scale=scale, grids=grids, wake=wake)
         for network in reversed(DEMO_NETWORKS)
         for seed in range(seeds)
     }
@@ -124,18 +124,25 @@ def run_demo(
         [folders[network, seed] for network in DEMO_NETWORKS for seed in range(seeds)],
         out / "report.html",
         title="Digits where no digit was ever seen",
-        introduction=_INTRODUCTION.format(learned=_LEARNED[wake == "backprop"], runs=_runs(seeds)) + table,
+        introduction=_INTRODUCTION.format(learned=_WITHOUT_TRANSPORT * (wake != "backprop"), runs=_runs(seeds))
+        + table
+        + (_LEARNED if grids == "learned" else ""),
     )
     return Demo(fields, seeds, report, pictures)
 
 
-def demo_run(network: str, *, seed: int = 0, scale: float = 1.0, wake: Wake = "backprop") -> Run:
-    """Return the run of one of the three networks.
+def demo_run(
+    network: str, *, seed: int = 0, scale: float = 1.0, grids: Grids = "given", wake: Wake = "backprop"
+) -> Run:
+    """Return the run of one of the three networks; only the one that sleeps has use for learned grids.
 
     >>> demo_run("local with sleep").sleep_every
     1
     """
-    return recipe(DEMO_NETWORKS[network], seed=seed, scale=scale, wake=wake)
+    run = recipe(DEMO_NETWORKS[network], seed=seed, scale=scale, wake=wake)
+    if grids == "learned" and run.sleep_every is not None:
+        return run.changed(name=f"{run.name}_learned_grids", grids=grids)
+    return run
 
 
 def _part_rows(fields: dict[str, VisualField]) -> list[list[str]]:

@@ -19,7 +19,7 @@ from sleepconv.experiments.results.listing import readable
 from sleepconv.experiments.results.searches import conclude
 from sleepconv.experiments.runs import Run, RunFolder, run_path
 from sleepconv.experiments.runs.machine import available_cores
-from sleepconv.experiments.runs.plugins import load_plugins
+from sleepconv.experiments.runs.registry import load_extensions
 from sleepconv.experiments.workers import Processes, RayTasks, SlurmJobs, WorkerDiedError, Workers
 from sleepconv.files import output_folder
 from sleepconv.names import did_you_mean
@@ -123,7 +123,7 @@ def names_in(name: str, dataset: str | None = None) -> list[str]:
     >>> names_in("table10", "cifar10")[0]
     'cifar10_padding0_convolutional_grid'
     """
-    load_plugins()
+    load_extensions()
     tables = {table if isinstance(table, str) else f"table{table}": table for table in TABLES}
     known = [*tables, *RECIPES, *SEARCHES]
     if name not in known:

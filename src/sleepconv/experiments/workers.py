@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from sleepconv.experiments.runs import Run, run_path
 from sleepconv.experiments.runs.machine import available_cores
-from sleepconv.experiments.runs.plugins import PLUGINS, load_plugins, plugins_for_workers
+from sleepconv.experiments.runs.registry import EXTENSIONS, extensions_for_workers, load_extensions
 
 _A_DAY = 24 * 60  # minutes
 _STOPPED = "the sweep was stopped"
@@ -100,8 +100,8 @@ class Processes(Workers):
 
     def _environment(self) -> dict[str, str]:
         threads = {"OMP_NUM_THREADS": self._threads, "MKL_NUM_THREADS": self._threads}
-        plugins = [os.environ.get(PLUGINS, ""), *plugins_for_workers()]
-        return os.environ | threads | {PLUGINS: ",".join(filter(None, plugins))}
+        extensions = [os.environ.get(EXTENSIONS, ""), *extensions_for_workers()]
+        return os.environ | threads | {EXTENSIONS: ",".join(filter(None, extensions))}
 
     def _wait(self, worker: "subprocess.Popen[str]") -> str | None:
         assert worker.stderr is not None
@@ -163,7 +163,7 @@ class RayTasks(Workers):
         gpus = 1 if resources.get("GPU") else 0
         most = max(1, int(resources["GPU"] if gpus else resources.get("CPU", 1) // threads))
         super().__init__(into, min(most, count or most))
-        self._ray, self._arguments = ray, (into, data_dir, threads, complete, plugins_for_workers())
+        self._ray, self._arguments = ray, (into, data_dir, threads, complete, extensions_for_workers())
         # Ray's own retries are off: the sweep counts and reports them the same way everywhere.
         self._task = ray.remote(num_cpus=threads, num_gpus=gpus, max_retries=0, max_calls=1)(_train_remotely)
 
@@ -209,7 +209,7 @@ class SlurmJobs(Workers):
             raise ImportError("submitit is not installed: pip install submitit") from error
         super().__init__(into, count)
         self._died = submitit.core.utils.UncompletedJobError
-        self._arguments = (into, data_dir, threads, complete, plugins_for_workers())
+        self._arguments = (into, data_dir, threads, complete, extensions_for_workers())
         self._executor = submitit.AutoExecutor(into / "slurm" / "%j", cluster=cluster, slurm_max_num_timeout=1000)
         chosen = {"time": _A_DAY, "job_name": "sleepconv", "additional_parameters": {"requeue": True}}
         chosen |= {} if threads is None else {"cpus_per_task": threads}
@@ -252,7 +252,7 @@ class _Requeueable:
 
 
 def _train_remotely(
-    run: Run, into: Path, data_dir: str | None, threads: int | None, complete: bool, plugins: list[str]
+    run: Run, into: Path, data_dir: str | None, threads: int | None, complete: bool, extensions: list[str]
 ) -> str | None:
     """Train a run in a worker on some machine; return why it failed, or None."""
     import torch
@@ -262,7 +262,7 @@ def _train_remotely(
     if threads is not None:
         torch.set_num_threads(threads)
     try:
-        load_plugins(plugins)
+        load_extensions(extensions)
         train(run, run_path(into, run), data_dir=data_dir, complete=complete, quiet=True)
     except (ValueError, TypeError, OSError, RuntimeError, ImportError) as error:
         return str(error)

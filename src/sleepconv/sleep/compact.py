@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sleepconv.sleep.distributed import full_tensor, sharded_like
-from sleepconv.sleep.layers import SleepingLayer, unwrapped
+from sleepconv.sleep.layers import SleepingLayer, has_assigned_grids, unwrapped
 
 _SHARED = "@grids"
 _SAME_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -90,5 +90,7 @@ def _same_bits(a: Tensor, b: Tensor) -> bool:
 
 
 def _grids_of_weights(model: nn.Module) -> dict[str, Tensor]:
-    layers = ((name, layer) for name, layer in model.named_modules() if isinstance(layer, SleepingLayer))
+    """Return the grids of each weight; not assigned ones, which another machine may have learned differently."""
+    modules = ((name, module) for name, module in model.named_modules() if isinstance(module, SleepingLayer))
+    layers = [(name, layer) for name, layer in modules if not has_assigned_grids(layer)]
     return {f"{name}.weight" if name else "weight": layer.grids.cpu() for name, layer in layers}

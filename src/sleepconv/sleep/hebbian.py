@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from sleepconv.functional.sharing import hebbian_step_
 from sleepconv.functional.sizes import check_finite, check_int
-from sleepconv.sleep.layers import Border, check_border, check_something_to_share, sharing_grids
+from sleepconv.sleep.layers import Border, check_border, check_something_to_share, driven_grids
 from sleepconv.sleep.patterns import (
     Activity,
     Disinhibited,
@@ -165,7 +165,7 @@ class Hebbian(OnAnything):
     def grids(self, layers: Mapping[str, Any]) -> dict[str, Tensor]:
         """Return who shares with whom in each of these layers."""
         period = self._period(layers)
-        return {name: sharing_grids(layer, self.border, period) for name, layer in layers.items()}
+        return {name: driven_grids(layer, self.border, period) for name, layer in layers.items()}
 
     def _period(self, layers: Mapping[str, Any]) -> int | None:
         """Return the network's period if patterns pass through it; None: each layer has its own."""

@@ -18,7 +18,14 @@ from sleepconv.functional.grids import joined_grids
 from sleepconv.functional.sizes import check_finite, check_int
 from sleepconv.simulation.circuit import CircuitConstants, CircuitState, paper_learning_rate, present_each_
 from sleepconv.sleep.distributed import check_placements, share_
-from sleepconv.sleep.layers import Border, check_border, check_something_to_share, sharing_grids, sleeping_layers
+from sleepconv.sleep.layers import (
+    Border,
+    check_border,
+    check_something_to_share,
+    has_assigned_grids,
+    sharing_grids,
+    sleeping_layers,
+)
 from sleepconv.sleep.patterns import random_cell
 from sleepconv.sleep.pools import LayerPools, Pool
 from sleepconv.sleep.watching import notice, watched
@@ -143,6 +150,8 @@ class Instant(OnAnything):
         return {name: joined_grids(self._grids_in_turn(layer)) for name, layer in layers.items()}
 
     def _grids_in_turn(self, layer: Any) -> list[Tensor]:
+        if self.period is not None and has_assigned_grids(layer):
+            raise ValueError("`period` would replace the layer's assigned grids; use Instant(), or `del layer.grids`")
         return [sharing_grids(layer, self.border, period) for period in self._periods]
 
     @property

@@ -87,7 +87,8 @@ def test_a_typo_is_answered_with_the_nearest_name(typo, meant):
 
 def test_a_name_near_nothing_is_answered_with_all_names():
     with pytest.raises(
-        ValueError, match="there are digits, cifar10, cifar10-16x16, cifar100, tiny-imagenet, imagenet, fashion"
+        ValueError,
+        match="there are digits, digits-left, cifar10, cifar10-16x16, cifar100, tiny-imagenet, imagenet, fashion",
     ):
         find_dataset("zzzz")
 

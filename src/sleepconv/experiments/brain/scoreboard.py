@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from sleepconv.experiments.figures.drawing import STYLE, load_pyplot, save
 from sleepconv.experiments.paper.numbers import BRAIN_SCORE
 from sleepconv.experiments.results.sheets import MISSING, Sheet
-from sleepconv.files import parse_json, write_atomically
+from sleepconv.files import output_folder, parse_json, write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -389,8 +389,7 @@ def _draw_line(axes: Axes, record: ScoreRecord, entry: dict[str, Any], depth: li
 
 def check_folder(folder: Path) -> None:
     """Raise an error if the folder has files in our places that `sleepconv brain` did not write."""
-    if folder.exists() and not folder.is_dir():
-        raise NotADirectoryError(f"{folder} is a file; --out must be a folder")
+    output_folder(folder)
     for path in sorted(folder.glob("*.json")):
         read_scores(path)
     _check_tables(folder)

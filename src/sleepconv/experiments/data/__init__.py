@@ -11,7 +11,7 @@ from sleepconv.experiments.data.images import IMAGENET, ChannelStatistics, Image
 from sleepconv.experiments.data.tasks import Task, find_dataset, load_task, register_dataset
 from sleepconv.experiments.data.tiny_imagenet import tiny_imagenet
 from sleepconv.experiments.data.translations import Translate, translate
-from sleepconv.experiments.runs.plugins import DATASETS
+from sleepconv.experiments.runs.registry import DATASETS
 
 __all__ = [
     "DATASETS",

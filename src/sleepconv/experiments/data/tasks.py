@@ -37,7 +37,7 @@ from sleepconv.experiments.data.images import (
 )
 from sleepconv.experiments.data.tiny_imagenet import IMAGE_SIZE, TINY_IMAGENET
 from sleepconv.experiments.data.translations import Translate
-from sleepconv.experiments.runs.plugins import DATASETS
+from sleepconv.experiments.runs.registry import DATASETS
 from sleepconv.experiments.runs.run import Crops
 from sleepconv.files import write_atomically
 

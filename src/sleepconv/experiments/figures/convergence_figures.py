@@ -319,7 +319,8 @@ def _words(record: _Simulation, pooled: bool) -> dict[str, str]:
 
 def _lowest(curves: list[Any], lines: list[np.ndarray]) -> str:
     best = [curve["steps"][int(np.nanargmin(line))] for curve, line in zip(curves, lines, strict=True)]
-    where = f"The curves are lowest after {min(best):,} to {max(best):,} iterations"
+    when = f"{min(best):,} to {max(best):,}" if min(best) < max(best) else f"{best[0]:,}"
+    where = f"The curves are lowest after {when} iterations"
     later = max(best) < curves[0]["steps"][-1]
     return f"{where}; then finite inhibition slowly adds its bias." if later else f"{where}."
 

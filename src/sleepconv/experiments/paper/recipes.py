@@ -21,7 +21,7 @@ from sleepconv.experiments.paper.rows import (
     label,
     table_rows,
 )
-from sleepconv.experiments.runs.plugins import load_plugins
+from sleepconv.experiments.runs.registry import load_extensions
 from sleepconv.experiments.runs.run import Run
 from sleepconv.names import did_you_mean
 
@@ -42,7 +42,7 @@ def recipe(name: str, **changes: Any) -> Run:
     ValueError: there is no recipe 'cifar10_sleep_every_20'; did you mean 'cifar10_sleep_every_10'?
     """
     if name not in RECIPES:
-        load_plugins()
+        load_extensions()
     if name not in RECIPES:
         hint = did_you_mean(name, RECIPES, otherwise="`sleepconv list` shows them all")
         raise ValueError(f"there is no recipe {name!r}{hint}")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
-from sleepconv.experiments.runs.plugins import NETWORKS, RULES
+from sleepconv.experiments.runs.registry import NETWORKS, RULES
 from sleepconv.experiments.runs.reports import is_number
 from sleepconv.files import parse_json
 from sleepconv.names import did_you_mean
@@ -21,6 +21,7 @@ Wake = Literal[
     "weight_mirrors",
     "direct_feedback_alignment",
 ]
+Grids = Literal["given", "learned"]
 Crops = Literal["random", "random_resized"]
 NormStatistics = Literal["running", "reestimated"]
 Precision = Literal["auto", "float32", "bfloat16"]
@@ -29,6 +30,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "start": get_args(Start),
     "optimizer": get_args(OptimizerName),
     "wake": get_args(Wake),
+    "grids": get_args(Grids),
     "crops": get_args(Crops),
     "statistics": get_args(NormStatistics),
     "precision": get_args(Precision),
@@ -69,6 +71,8 @@ class Run:
         sleep_every: optimizer steps from sleep to sleep, or None for a network that never sleeps.
         sleep_rule: instant, hebbian, circuit, or one that `register_rule` has registered.
         sleep_options: what else the rule takes.
+        grids: who shares with whom in sleep is "given", or was "learned" from correlations before training; see
+            `sleepconv.sleep.learn_all_grids_`.
         restart_each_epoch: sleep after the first step of each epoch and count from there, as the paper's published runs
             do, instead of counting over the whole run.
         share_gradients: average gradients within grids before each step; see `sleepconv.optim.share_gradients`.
@@ -110,6 +114,7 @@ class Run:
     sleep_every: int | None = None
     sleep_rule: str = "instant"
     sleep_options: Mapping[str, Any] = field(default_factory=dict)
+    grids: Grids = "given"
     restart_each_epoch: bool = False
     share_gradients: bool = False
     share_moments: bool = False
@@ -166,6 +171,8 @@ class Run:
         for name in ("restart_each_epoch", "share_gradients", "share_moments", "slow_momentum"):
             if getattr(self, name) and self.sleep_every is None:
                 raise ValueError(f"`{name}` needs a network that sleeps; set `sleep_every`")
+        if self.grids == "learned" and self.sleep_every is None:
+            raise ValueError("`grids`='learned' needs a network that sleeps; set `sleep_every`")
         if self.share_gradients and self.sleep_every != 1:
             raise ValueError(f"`share_gradients` needs sleep_every=1, got {self.sleep_every}")
 

@@ -1,7 +1,7 @@
 """Training: from a run to its network, the loop, checkpoints, several processes."""
 
 from sleepconv.experiments.interrupts import TrainingInterrupted
-from sleepconv.experiments.runs.plugins import NETWORKS
+from sleepconv.experiments.runs.registry import NETWORKS
 from sleepconv.experiments.training.checkpoints import CorruptCheckpointError
 from sleepconv.experiments.training.evaluation import Tally, evaluate, reestimated_statistics
 from sleepconv.experiments.training.learner import DivergedError

@@ -7,12 +7,12 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from sleepconv.experiments.runs.plugins import NETWORKS, RULES
+from sleepconv.experiments.runs.registry import NETWORKS, RULES
 from sleepconv.experiments.runs.run import Run
 from sleepconv.models import resnet8, resnet18, resnet20, tanh_network, three_layers
 from sleepconv.nn import to_locally_connected
 from sleepconv.optim import scaled_groups
-from sleepconv.sleep import Circuit, Hebbian, Instant, Rule, Sleep
+from sleepconv.sleep import Circuit, Hebbian, Instant, LateralLearning, Rule, Sleep, learn_all_grids_
 from sleepconv.sleep.layers import sleeping_layers, unwrapped
 from sleepconv.wake import WakeRule, without_weight_transport
 from sleepconv.wake.wake_rules import RULES as WAKE_RULES
@@ -48,6 +48,8 @@ def build_network(run: Run, input_size: tuple[int, int, int], num_classes: int) 
         else:
             kept, shared = _KEPT_CONVOLUTIONS[run.connectivity], run.start == "shared"
             model = to_locally_connected(model, sample, keep_first=kept, copy_weights=shared, inplace=True)
+        if run.grids == "learned":
+            learn_all_grids_(model, image_shape=input_size, learning=LateralLearning(seed=run.seed))
         if run.wake == "backprop":
             return model
         options: dict[str, Any] = {"sample_input": sample, "share_in_sleep": run.share_feedback, "inplace": True}

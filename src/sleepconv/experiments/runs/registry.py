@@ -7,8 +7,8 @@ Your own are registered by a decorator, in a module that every process can impor
     @register_network("tiny")
     def tiny(channels: int, classes: int) -> nn.Module: ...
 
-The module is imported wherever runs are made, trained or read if ``SLEEPCONV_PLUGINS`` names it, or its file (several
-are separated by commas), or if an installed package has it as an entry point of the group ``sleepconv.plugins``. The
+The module is imported wherever runs are made, trained or read, if ``SLEEPCONV_EXTENSIONS`` names it or its file
+(several are separated by commas), or if an installed package has it as an entry point of ``sleepconv.extensions``. The
 workers of a sweep also import the modules that have registered something in the process that started them.
 
 Names are known without PyTorch, so that a run can be checked when it is made.
@@ -26,8 +26,8 @@ from typing import Any, TypeVar
 
 from sleepconv.names import did_you_mean
 
-PLUGINS = "SLEEPCONV_PLUGINS"
-_GROUP = "sleepconv.plugins"
+EXTENSIONS = "SLEEPCONV_EXTENSIONS"
+_GROUP = "sleepconv.extensions"
 _Registered = TypeVar("_Registered", bound=Callable[..., Any])
 
 
@@ -55,7 +55,7 @@ class Registry(Mapping[str, Any]):
         """Raise a ValueError that suggests the nearest name if there is nothing of this name."""
         if name not in self:
             known = ", ".join(self)
-            hint = did_you_mean(name, self, f"there are {known}; {PLUGINS} names the modules that register others")
+            hint = did_you_mean(name, self, f"there are {known}; {EXTENSIONS} names the modules that register others")
             raise ValueError(f"there is no {self._kind} {name!r}{hint}")
 
     def __getitem__(self, name: str) -> Any:
@@ -66,11 +66,11 @@ class Registry(Mapping[str, Any]):
 
     def __contains__(self, name: object) -> bool:
         if name not in self._own and name not in self._found:
-            load_plugins()
+            load_extensions()
         return name in self._own or name in self._found
 
     def __iter__(self) -> Iterator[str]:
-        load_plugins()
+        load_extensions()
         return iter(dict.fromkeys([*self._own, *self._found]))
 
     def __len__(self) -> int:
@@ -138,13 +138,13 @@ def register_rule(name: str) -> Callable[[_Registered], _Registered]:
     return _decorator(RULES, name)
 
 
-def load_plugins(others: Iterable[str] = ()) -> None:
-    """Import the modules of ``SLEEPCONV_PLUGINS``, of installed entry points, and others, each once.
+def load_extensions(others: Iterable[str] = ()) -> None:
+    """Import the modules of ``SLEEPCONV_EXTENSIONS``, of installed entry points, and others, each once.
 
     A module that is named and cannot be imported is an error; an entry point that fails is a warning, since it may be
     of a package that has nothing to do with the work at hand.
     """
-    named = [part.strip() for part in os.environ.get(PLUGINS, "").split(",")]
+    named = [part.strip() for part in os.environ.get(EXTENSIONS, "").split(",")]
     for place in [*named, *others]:
         if place and place not in _LOADED:
             _LOADED.add(place)
@@ -152,22 +152,22 @@ def load_plugins(others: Iterable[str] = ()) -> None:
                 _import(place)
             except Exception as error:
                 _LOADED.discard(place)
-                raise ValueError(f"the plugin {place} cannot be imported: {error}") from error
+                raise ValueError(f"the extension {place} cannot be imported: {error}") from error
     if _GROUP not in _LOADED:
         _LOADED.add(_GROUP)
         for entry in entry_points(group=_GROUP):
             try:
                 entry.load()
             except Exception as error:
-                warnings.warn(f"the plugin {entry.value} cannot be imported: {error}", stacklevel=2)
+                warnings.warn(f"the extension {entry.value} cannot be imported: {error}", stacklevel=2)
 
 
-def plugins_for_workers() -> list[str]:
+def extensions_for_workers() -> list[str]:
     """Return what another process must import to know what is registered here: files, or modules of packages.
 
     What a script itself registers (``__main__``) is not among them: importing it would run it.
 
-    >>> "__main__" in plugins_for_workers()
+    >>> "__main__" in extensions_for_workers()
     False
     """
     things = [thing for registry in (NETWORKS, RULES, DATASETS) for thing in registry.registered]

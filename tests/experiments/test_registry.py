@@ -3,7 +3,6 @@
 import json
 import sys
 from importlib.metadata import EntryPoint
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,11 +13,11 @@ from sleepconv.experiments import Run, register_dataset, register_network, regis
 from sleepconv.experiments.data import DATASETS, Images, tasks
 from sleepconv.experiments.paper import RECIPES, TABLES, recipe, register_recipe, register_table
 from sleepconv.experiments.paper.rows import REGISTERED_TABLES
-from sleepconv.experiments.runs import plugins
+from sleepconv.experiments.runs import registry
 from sleepconv.experiments.training import network
 from sleepconv.sleep import Instant
 
-PLUGIN = """
+EXTENSION = """
 import torch
 from torch import nn
 
@@ -58,9 +57,9 @@ register_table("stripes", {"LC": "stripes_local", "LC that sleeps": "stripes_sle
 @pytest.fixture(autouse=True)
 def _registered_here_only(monkeypatch):
     """What a test registers is gone after it."""
-    for registry in (plugins.NETWORKS, plugins.RULES, plugins.DATASETS):
-        monkeypatch.setattr(registry, "_found", dict(registry._found))
-    monkeypatch.setattr(plugins, "_LOADED", set())
+    for known in (registry.NETWORKS, registry.RULES, registry.DATASETS):
+        monkeypatch.setattr(known, "_found", dict(known._found))
+    monkeypatch.setattr(registry, "_LOADED", set())
     for name in (RECIPES, REGISTERED_TABLES):
         for key in set(name):
             monkeypatch.setitem(name, key, name[key])
@@ -77,10 +76,10 @@ def small(**changes) -> Run:
     return plain.changed(**changes)
 
 
-def test_what_a_plugin_registers_is_trained_swept_listed_and_put_into_a_table(tmp_path, monkeypatch, capsys):
-    (tmp_path / "my_stripes.py").write_text(PLUGIN)
+def test_what_an_extension_registers_is_trained_swept_listed_and_put_into_a_table(tmp_path, monkeypatch, capsys):
+    (tmp_path / "my_stripes.py").write_text(EXTENSION)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("SLEEPCONV_PLUGINS", "my_stripes.py")
+    monkeypatch.setenv("SLEEPCONV_EXTENSIONS", "my_stripes.py")
     assert main(["sweep", "stripes", "--jobs", "2"]) == 0
     assert "2 runs: 2 done" in capsys.readouterr().out
     assert main(["table", "stripes", "--json"]) == 0
@@ -99,7 +98,7 @@ def test_what_a_plugin_registers_is_trained_swept_listed_and_put_into_a_table(tm
 def test_an_unknown_network_or_rule_is_refused_when_the_run_is_made():
     with pytest.raises(ValueError, match="there is no network 'resnet21'; did you mean 'resnet20'?"):
         small(network="resnet21")
-    with pytest.raises(ValueError, match="there is no sleep rule 'zzz'; there are instant.*SLEEPCONV_PLUGINS"):
+    with pytest.raises(ValueError, match="there is no sleep rule 'zzz'; there are instant.*SLEEPCONV_EXTENSIONS"):
         small(sleep_rule="zzz")
 
 
@@ -157,33 +156,32 @@ def test_a_recipe_or_table_with_a_name_that_is_taken_is_refused():
 
 
 def test_an_entry_point_registers_and_one_that_fails_is_a_warning(tmp_path, monkeypatch):
-    (tmp_path / "my_entry.py").write_text(PLUGIN.partition('@register_dataset("stripes")')[0])
+    (tmp_path / "my_entry.py").write_text(EXTENSION.partition('@register_dataset("stripes")')[0])
     monkeypatch.syspath_prepend(tmp_path)
-    entries = [EntryPoint(name, name, plugins._GROUP) for name in ("my_entry", "no_such_module")]
-    monkeypatch.setattr(plugins, "entry_points", lambda group: entries if group == "sleepconv.plugins" else [])
-    with pytest.warns(UserWarning, match="the plugin no_such_module cannot be imported"):
+    entries = [EntryPoint(name, name, registry._GROUP) for name in ("my_entry", "no_such_module")]
+    monkeypatch.setattr(registry, "entry_points", lambda group: entries if group == "sleepconv.extensions" else [])
+    with pytest.warns(UserWarning, match="the extension no_such_module cannot be imported"):
         assert small(network="two_layers").network == "two_layers"
 
 
 @pytest.mark.parametrize("place", ["no_such_module", "no_such_file.py"])
-def test_a_plugin_that_is_named_and_missing_is_one_clear_error(place, tmp_path, monkeypatch, capsys):
+def test_an_extension_that_is_named_and_missing_is_one_clear_error(place, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("SLEEPCONV_PLUGINS", place)
+    monkeypatch.setenv("SLEEPCONV_EXTENSIONS", place)
     assert main(["list"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"sleepconv: the plugin {place} cannot be imported:")
+    assert line.startswith(f"sleepconv: the extension {place} cannot be imported:")
 
 
 def test_workers_get_the_files_of_the_modules_that_registered_something(tmp_path, monkeypatch):
-    (tmp_path / "my_own.py").write_text(PLUGIN.partition('@register_dataset("stripes")')[0])
-    plugins.load_plugins([str(tmp_path / "my_own.py")])
-    assert str(tmp_path / "my_own.py") in plugins.plugins_for_workers()
+    (tmp_path / "my_own.py").write_text(EXTENSION.partition('@register_dataset("stripes")')[0])
+    registry.load_extensions([str(tmp_path / "my_own.py")])
+    assert str(tmp_path / "my_own.py") in registry.extensions_for_workers()
     monkeypatch.delitem(sys.modules, "my_own")
 
 
 def test_the_names_that_are_known_without_pytorch_are_those_that_there_are():
-    for registry, home in ((plugins.NETWORKS, network), (plugins.RULES, network), (DATASETS, tasks)):
-        assert home.__name__ == registry._home
-        assert set(registry._own) == {name for name in registry if name in registry._own and registry[name]}
-        assert [name for name in registry._found if plugins._is_ours(registry[name])] == list(registry._own)
-    assert Path(plugins.__file__).is_file()
+    for known, home in ((registry.NETWORKS, network), (registry.RULES, network), (DATASETS, tasks)):
+        assert home.__name__ == known._home
+        assert all(known[name] for name in known._own)
+        assert [name for name in known._found if registry._is_ours(known[name])] == list(known._own)
