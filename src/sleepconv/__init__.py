@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         simulation,
         sleep,
         testing,
+        wake,
     )
     from sleepconv.memory import keep_freed_memory
     from sleepconv.nn import (
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 # and `sleepconv --help` should not.
 _HOMES = {
     **dict.fromkeys(["analysis", "brain", "experiments", "functional", "kernels", "models", "nn"]),
-    **dict.fromkeys(["optim", "simulation", "sleep", "testing"]),
+    **dict.fromkeys(["optim", "simulation", "sleep", "testing", "wake"]),
     **dict.fromkeys(["NothingConvertedWarning", "PerPatchLinear", "to_convolutional", "to_grid_convolutional"], "nn"),
     **dict.fromkeys(["to_locally_connected", "to_per_patch"], "nn"),
     "Sleep": "sleep",
@@ -68,6 +69,7 @@ __all__ = [
     "to_grid_convolutional",
     "to_locally_connected",
     "to_per_patch",
+    "wake",
 ]
 
 

@@ -148,6 +148,10 @@ class LocallyConnected(nn.Module):
         if self.padding_mode != "zeros":
             sides = padding_sides(self.padding, self.kernel_size, self.stride, self.dilation)
             x, padding = extended(x, sides, self.padding_mode), 0
+        return self._respond(x, padding)
+
+    def _respond(self, x: Tensor, padding: Padding) -> Tensor:
+        """Apply the filters to an input that needs this zero padding."""
         geometry: dict[str, Any] = {"stride": self.stride, "dilation": self.dilation, "groups": self.groups}
         geometry |= {"padding": padding, "position_major": self.position_major}
         return type(self).function(x, self.weight, self.bias, **geometry)
@@ -362,15 +366,16 @@ class PerPatchLinear(nn.Module):
         """Multiply every patch by its own matrix."""
         axes = len(self.patches)
         if axes == 1:
-            return per_patch_linear(z, self.weight, self.bias, position_major=self.position_major)
+            return self._respond(z)
         if tuple(z.shape[-1 - axes : -1]) != self.patches:
             raise ValueError(
                 f"this layer was built for tokens of shape {(*self.patches, self.in_features)}, but got shape "
                 f"{tuple(z.shape)}; every patch has its own weights, so another size needs another layer"
             )
-        tokens = z.flatten(-1 - axes, -2)
-        y = per_patch_linear(tokens, self.weight, self.bias, position_major=self.position_major)
-        return y.unflatten(-2, self.patches)
+        return self._respond(z.flatten(-1 - axes, -2)).unflatten(-2, self.patches)
+
+    def _respond(self, z: Tensor) -> Tensor:
+        return per_patch_linear(z, self.weight, self.bias, position_major=self.position_major)
 
     def extra_repr(self) -> str:
         """Return the options that ``print`` shows."""
