@@ -5,7 +5,7 @@ BIN := .venv/bin
 BRAINSCORE := .venv-brainscore
 RELEASE := .venv-release
 
-.PHONY: test docs release-check test-brainscore check setup bench demo clean
+.PHONY: test docs release-check test-brainscore test-gpu test-gpu-kernels check setup bench demo clean
 
 test: setup  ## set up, lint, check types and imports, run every test
 	$(BIN)/ruff check .
@@ -21,6 +21,12 @@ setup: .venv/installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch numpy
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
+
+test-gpu: setup  ## what needs a GPU; to be run with a PyTorch that has CUDA or ROCm
+	TRITON_INTERPRET=0 $(BIN)/python -m pytest tests/test_gpu.py
+
+test-gpu-kernels: setup  ## without a GPU: all sizes in Triton's interpreter, and compile for every layer and GPU (half an hour)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --sweep tests/kernels
 
 test-brainscore: $(BRAINSCORE)/installed  ## the plugin in Brain-Score's own environment, and the library on NumPy 1.26
 	BS_INSTALL_DEPENDENCIES=no RESULTCACHING_DISABLE=1 $(BRAINSCORE)/bin/python -m pytest \

@@ -11,6 +11,8 @@ from typing import Any
 
 # Some virtual machines advertise AMX and trap on it.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
+# Triton's interpreter runs the GPU kernels on CPU tensors; Triton reads this when it is imported.
+os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import numpy as np
 import pytest
@@ -23,6 +25,7 @@ from sleepconv.experiments.runs import RunFolder, run_path
 # One worker runs all of such a file, and begins with it: its runs are made once, or its networks kept.
 WHOLE_FILES = [
     "tests/docs/test_site.py",
+    "tests/kernels/test_triton.py",
     "tests/explore/test_page.py",
     "tests/experiments/paper/test_every_recipe_learns.py",
     "tests/experiments/report/test_report.py",
@@ -48,7 +51,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--sweep", action="store_true", help="try every case of tests/nn/test_neighbours.py")
+    parser.addoption(
+        "--sweep", action="store_true", help="try every case of tests/nn/test_neighbours.py, and of the GPU kernels"
+    )
 
 
 @pytest.fixture(autouse=True)

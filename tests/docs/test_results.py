@@ -94,6 +94,13 @@ def test_the_learning_curves_are_drawn_from_the_records(tmp_path):
     assert compare_images(str(shown), str(tmp_path / shown.name), tol=5) is None
 
 
+def test_the_angles_of_feedback_weights_are_drawn_from_the_records(tmp_path):
+    options = ["--runs", str(ROOT / "results"), "--scale", "0.03", "--out", str(tmp_path)]
+    assert main(["figure", "alignment", *options]) == 0
+    shown = ROOT / "docs/pictures/alignment-wake-scale-0.03.png"
+    assert compare_images(str(shown), str(tmp_path / shown.name), tol=5) is None
+
+
 def test_the_layers_fit_to_the_brain_are_drawn_from_the_records(tmp_path):
     assert main(["brain", "table", str(ROOT / "results/brain"), "--out", str(tmp_path)]) == 0
     shown = ROOT / "docs/pictures/brain-layers.png"

@@ -121,3 +121,9 @@ def _is_alive(process: int) -> bool:
     """Neither gone nor a zombie that nobody has buried."""
     status = Path(f"/proc/{process}/stat")
     return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_the_networks_can_learn_without_weight_transport(tmp_path, capsys):
+    assert demo_run("local with sleep", wake="kolen_pollack").wake == "kolen_pollack"
+    assert cli.main(["demo", "--wake", "magic", "--out", str(tmp_path)]) == 1
+    assert "`wake` must be one of backprop, feedback_alignment" in capsys.readouterr().err

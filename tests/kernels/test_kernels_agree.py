@@ -1,15 +1,23 @@
 """Every kernel computes what the reference computes: values, all gradients, and sharing on grids."""
 
+from dataclasses import replace
+from math import prod
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sleepconv.functional import lateral_grids, leave_border_alone, share_weights_
-from sleepconv.kernels import KERNELS, Geometry, native, use_kernel
+from sleepconv.kernels import KERNELS, Geometry, native, triton, use_kernel
 from sleepconv.kernels.native import InstructionSet
 
-FAST_KERNELS = [name for name in KERNELS if name != "reference"]
+HERE = [name for name in KERNELS if name != "triton" or not triton.unavailable()]
+FAST_KERNELS = [name for name in HERE if name != "reference"]
+NEEDS_TRITON = pytest.mark.skipif(triton.unavailable() is not None, reason="needs Triton")
+# Triton's programs compute in float32; its interpreter takes about a hundredth of a second for each.
+PRECISE_KERNELS = ["batched", "native"]
+TOLERANCES = {torch.float32: {"rtol": 1e-5, "atol": 1e-4}, torch.float64: {}}
 
 
 @st.composite
@@ -55,7 +63,7 @@ def random_operands(geometry, dtype=torch.float64):
     return (torch.randn(shape, dtype=dtype) for shape in (geometry.x_shape, geometry.weight_shape, geometry.y_shape))
 
 
-@pytest.mark.parametrize("kernel", FAST_KERNELS)
+@pytest.mark.parametrize("kernel", PRECISE_KERNELS)
 @settings(max_examples=60, deadline=None)
 @given(geometry=geometries())
 def test_every_kernel_computes_what_the_loop_computes(kernel, geometry):
@@ -66,16 +74,75 @@ def test_every_kernel_computes_what_the_loop_computes(kernel, geometry):
         torch.testing.assert_close(ours, expected)
 
 
+def programs(g):
+    """How many programs the three passes run."""
+    return g.groups * (2 * g.positions + prod(g.input_size))
+
+
+def assert_triton_agrees(dtype, geometry):
+    operands = [t.to(dtype) for t in random_operands(geometry)]
+    expected = passes("reference", *[t.double() for t in operands], geometry)
+    for ours, exact in zip(passes("triton", *operands, geometry), expected, strict=True):
+        assert ours.dtype == dtype
+        assert_close_in(dtype, ours, exact)
+
+
+# bfloat16 is only compiled for (test_triton.py): Triton's interpreter multiplies it wrongly.
+@NEEDS_TRITON
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+@settings(max_examples=20, deadline=None)
+@given(geometry=geometries().filter(lambda g: programs(g) <= 60))
+def test_the_gpu_programs_compute_what_the_loop_computes(dtype, geometry):
+    assert_triton_agrees(dtype, geometry)
+
+
+@NEEDS_TRITON
+@pytest.mark.parametrize("channels", [(256, 3), (3, 256)])
+def test_the_gpu_programs_take_many_channels_tap_by_tap(channels):
+    assert_triton_agrees(torch.float32, Geometry(3, *channels, (3, 3), (2, 2), (3, 2), (2, 1), (1, 0), (1, 1), 1))
+
+
+@NEEDS_TRITON
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+@settings(max_examples=60, deadline=None)
+@given(geometry=geometries())
+def test_the_gpu_programs_compute_what_the_loop_computes_at_any_size(sweep, dtype, geometry):
+    assert_triton_agrees(dtype, geometry)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_interpreter():
+    """Triton's interpreter without its checks for overflow, which take a third of its time."""
+    if triton.unavailable():
+        yield
+        return
+    from triton.runtime.interpreter import interpreter_builder as interpreter
+
+    before, interpreter.options = interpreter.options, replace(interpreter.options, sanitize_overflow=False)
+    yield
+    interpreter.options = before
+
+
+@pytest.fixture(scope="session")
+def sweep(pytestconfig):
+    if not pytestconfig.getoption("--sweep"):
+        pytest.skip("takes minutes; --sweep runs it")
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("kernel", FAST_KERNELS)
+@pytest.mark.parametrize("kernel", PRECISE_KERNELS)
 def test_lower_precisions_agree_with_the_loop_in_float64(kernel, dtype):
     geometry = Geometry(5, 6, 18, (5, 7), (5, 7), (3, 3), (1, 1), (1, 1), (1, 1), 2)
     operands = [t.to(dtype) for t in random_operands(geometry)]
     expected = passes("reference", *[t.double() for t in operands], geometry)
     for ours, exact in zip(passes(kernel, *operands, geometry), expected, strict=True):
         assert ours.dtype == dtype
-        tolerance = 30 * torch.finfo(dtype).eps
-        torch.testing.assert_close(ours.double(), exact, rtol=tolerance, atol=tolerance * exact.abs().max().item())
+        assert_close_in(dtype, ours, exact)
+
+
+def assert_close_in(dtype, ours, exact):
+    tolerance = 30 * torch.finfo(dtype).eps
+    torch.testing.assert_close(ours.double(), exact, rtol=tolerance, atol=tolerance * exact.abs().max().item())
 
 
 @pytest.mark.parametrize("instruction_set", [s for s in InstructionSet if s <= native.instruction_set()])
@@ -112,7 +179,7 @@ def test_native_results_do_not_depend_on_the_thread_count(size):
 @pytest.mark.parametrize("kernel", FAST_KERNELS)
 def test_any_memory_layout_of_the_input_gives_the_same_result(kernel, layout):
     geometry = Geometry(6, 5, 7, (6, 4), (6, 4), (3, 3), (1, 1), (1, 1), (1, 1), 1)
-    x, weight, grad = random_operands(geometry)
+    x, weight, grad = random_operands(geometry, torch.float32 if kernel == "triton" else torch.float64)
     if layout == "channels_last":
         x, grad = (t.to(memory_format=torch.channels_last) for t in (x, grad))
     elif layout == "sliced":
@@ -123,7 +190,7 @@ def test_any_memory_layout_of_the_input_gives_the_same_result(kernel, layout):
     for ours, expected in zip(
         passes(kernel, x, weight, grad, geometry), passes("reference", x, weight, grad, geometry), strict=True
     ):
-        torch.testing.assert_close(ours, expected)
+        torch.testing.assert_close(ours, expected, **TOLERANCES[x.dtype])
 
 
 SHARED_GRIDS = {
@@ -150,7 +217,7 @@ def test_every_kernel_shares_as_the_loop_in_float64_does(kernel, grids, dtype):
         torch.testing.assert_close(weight.double(), exact, rtol=0, atol=4 * torch.finfo(dtype).eps)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", HERE)
 def test_any_memory_layout_of_the_weight_is_shared_in_place(kernel):
     grids = lateral_grids((6, 5), 2)
     memory = torch.randn(4, 12, 5)
@@ -163,7 +230,7 @@ def test_any_memory_layout_of_the_weight_is_shared_in_place(kernel):
     assert weight._version > 0
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", HERE)
 def test_the_chosen_kernel_shares(kernel, monkeypatch):
     called = []
     for name, module in KERNELS.items():

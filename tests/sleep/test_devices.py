@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from sleepconv import Sleep, to_locally_connected
 from sleepconv.functional import lateral_grids, share_weights_, weight_snr
@@ -49,6 +50,33 @@ def test_every_rule_learns_on_another_device_what_it_learns_on_the_cpu(name, def
         for ours, expected in zip(there.parameters(), here.parameters(), strict=True):
             assert ours.device != expected.device
             torch.testing.assert_close(ours.cpu(), expected)
+
+
+@pytest.mark.parametrize("name", ["instant", "interior"])
+def test_a_sleep_does_not_wait_for_the_device(name, on_another_device):
+    with on_another_device(network()) as there:
+        sleep = Sleep(there, every=1, rule=RULES[name])
+        with Waits() as waits:
+            sleep.step()
+        assert waits.calls == []
+        with Waits() as waits:
+            sleep.snrs()
+        assert waits.calls  # numbers for a report do wait
+
+
+class Waits(TorchDispatchMode):
+    """Lists the operations that bring numbers from the pretended device to the CPU."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        from_there = bool(args) and isinstance(args[0], torch.Tensor) and args[0].device.type == "privateuseone"
+        result = function(*args, **(kwargs or {}))
+        if from_there and not (isinstance(result, torch.Tensor) and result.device == args[0].device):
+            self.calls.append(function)
+        return result
 
 
 def test_tokens_share_on_another_device(on_another_device):

@@ -5,14 +5,15 @@ backward passes works. A gradient has the memory layout of the tensor that it be
 passes (instance and batch normalization) misread gradients that have another layout.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor, library
 
 from sleepconv.functional.sizes import Sides, check_divisible, check_int, describe_padding, padded_output_size, per_axis
-from sleepconv.kernels import Geometry, kernel_for
+from sleepconv.kernels import Geometry, kernel_for, triton
 from sleepconv.kernels.geometry import channel_major, empty_activations
 
 _WEIGHT_AXES = "output size, out_channels, in_channels / groups, kernel size"
@@ -226,7 +227,7 @@ def _differentiate_locally_connected(ctx: Any, grad: Tensor) -> tuple[Tensor | N
     axes = len(ctx.geometry[0])
     dx = dw = None
     if ctx.needs_input_grad[0]:
-        dx = _input_gradient_like(x, grad, weight, ctx.geometry)
+        dx = input_gradient_like(x, grad, weight, ctx.geometry)
     if ctx.needs_input_grad[1]:
         dw = weight_gradient(x, grad, list(weight.shape[-axes:]), *ctx.geometry)
     return dx, dw, None, None, None, None, None
@@ -257,7 +258,7 @@ def _differentiate_weight_gradient(ctx: Any, grad_dw: Tensor) -> tuple[Tensor | 
     x, grad = ctx.saved_tensors
     d_x = d_grad = None
     if ctx.needs_input_grad[0]:
-        d_x = _input_gradient_like(x, grad, grad_dw, ctx.geometry)
+        d_x = input_gradient_like(x, grad, grad_dw, ctx.geometry)
     if ctx.needs_input_grad[1]:
         d_grad = _response_like(grad, x, grad_dw, ctx.geometry)
     return d_x, d_grad, None, None, None, None, None
@@ -268,11 +269,35 @@ input_gradient.register_autograd(_differentiate_input_gradient, setup_context=_s
 weight_gradient.register_autograd(_differentiate_weight_gradient, setup_context=_setup_weight_gradient)
 
 
+def _see_through(operator: library.CustomOpDef, compute: Callable[..., Tensor]) -> None:
+    """Let ``torch.compile`` trace into the Triton kernel, as it does into a ``torch.library.triton_op``.
+
+    Elsewhere, and in ``torch.export``, the operator stays whole: the other kernels are calls to PyTorch or to C++.
+    """
+
+    def decompose(mode: Any, op: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if kernel_for(args[0]) is not triton or custom_triton_ops_decomposition_disabled():
+            return mode.__torch_dispatch__(op, types, args, kwargs)
+        with mode:
+            return compute(*args, **(kwargs or {}))
+
+    operator.register_torch_dispatch(FunctionalTensorMode, decompose)
+
+
+with suppress(ImportError):  # older versions of PyTorch take the operators as they are
+    from torch._subclasses.functional_tensor import FunctionalTensorMode
+    from torch.export._trace import custom_triton_ops_decomposition_disabled
+
+    for _operator in (locally_connected, input_gradient, weight_gradient):
+        _see_through(_operator, _operator._init_fn)
+
+
 def _response_like(like: Tensor, x: Tensor, weight: Tensor, geometry: Sequence[Any]) -> Tensor:
     return _laid_out_like(like, locally_connected(x, weight, *geometry, not like.is_contiguous()))
 
 
-def _input_gradient_like(x: Tensor, grad: Tensor, weight: Tensor, geometry: Sequence[Any]) -> Tensor:
+def input_gradient_like(x: Tensor, grad: Tensor, weight: Tensor, geometry: Sequence[Any]) -> Tensor:
+    """Return the gradient with respect to ``x`` in the memory layout of ``x``."""
     return _laid_out_like(x, input_gradient(grad, weight, list(x.shape[2:]), *geometry, not x.is_contiguous()))
 
 

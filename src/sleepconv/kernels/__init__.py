@@ -12,7 +12,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from sleepconv.kernels import batched, native, reference
+from sleepconv.kernels import batched, native, reference, triton
 from sleepconv.kernels.geometry import Geometry
 
 __all__ = ["KERNELS", "Geometry", "Kernel", "kernel_for", "use_kernel"]
@@ -55,29 +55,34 @@ class Kernel(Protocol):
         """
 
 
-KERNELS: dict[str, Kernel] = {"reference": reference, "batched": batched, "native": native}
+KERNELS: dict[str, Kernel] = {"reference": reference, "batched": batched, "native": native, "triton": triton}
 
 _chosen: str | None = os.environ.get("SLEEPCONV_KERNEL") or None
-_warned = False
+_warned: set[str] = set()
 
 
 def kernel_for(tensor: Tensor) -> Kernel:
-    """Return the kernel that computes on this tensor: ``native`` on the CPU if available, otherwise ``batched``.
+    """Return the kernel that computes on this tensor.
+
+    ``native`` on the CPU and ``triton`` on NVIDIA and AMD GPUs, if available; otherwise ``batched``.
 
     >>> import torch
     >>> with use_kernel("reference"):
     ...     kernel_for(torch.zeros(1)).__name__
     'sleepconv.kernels.reference'
     """
+    device = tensor.device.type
     if _chosen is not None:
-        if _chosen == "native" and tensor.device.type != "cpu":
-            raise ValueError(f"the native kernel runs on the CPU only, got a tensor on {tensor.device}; use 'batched'")
+        _check_runs_on(_chosen, tensor)
         return _named(_chosen)
-    if tensor.device.type != "cpu":
-        return batched
-    if native.unavailable() is None:
-        return native
-    _warn_once()
+    if device == "cpu" and native.unavailable():
+        _warn_once(
+            f"{native.unavailable()}. Reinstall sleepconv where a C++ compiler is found to get the native kernel."
+        )
+    elif device == "cuda" and triton.unavailable():
+        _warn_once(f"{triton.unavailable()}.")
+    elif device in ("cpu", "cuda"):
+        return native if device == "cpu" else triton
     return batched
 
 
@@ -100,18 +105,27 @@ def use_kernel(name: str) -> Iterator[None]:
 def _named(name: str) -> Kernel:
     if name not in KERNELS:
         raise ValueError(f"unknown kernel {name!r}; available: {', '.join(KERNELS)}")
-    if name == "native" and (reason := native.unavailable()):
-        raise ValueError(f"the native kernel is not available: {reason}; use 'batched' instead")
+    if name in ("native", "triton") and (reason := KERNELS[name].unavailable()):  # type: ignore[attr-defined]
+        raise ValueError(f"the {name} kernel is not available: {reason}; use 'batched' instead")
     return KERNELS[name]
 
 
-def _warn_once() -> None:
-    global _warned
-    if not _warned:
-        _warned = True
+def _check_runs_on(name: str, tensor: Tensor) -> None:
+    device = tensor.device.type
+    if name == "native" and device != "cpu":
+        raise ValueError(f"the native kernel runs on the CPU only, got a tensor on {tensor.device}; use 'batched'")
+    if name == "triton" and device != "cuda" and not triton.interpreted():
+        raise ValueError(
+            f"the triton kernel runs on NVIDIA and AMD GPUs only, got a tensor on {tensor.device}; use 'batched', or "
+            "set TRITON_INTERPRET=1 before Python starts to run it, slowly, in Triton's interpreter"
+        )
+
+
+def _warn_once(reason: str) -> None:
+    if reason not in _warned:
+        _warned.add(reason)
         warnings.warn(
-            f"sleepconv falls back to plain PyTorch, which is several times slower: {native.unavailable()}. "
-            "Reinstall sleepconv where a C++ compiler is found to get the native kernel.",
+            f"sleepconv falls back to plain PyTorch, which is several times slower: {reason}",
             RuntimeWarning,
-            stacklevel=2,
+            stacklevel=3,
         )

@@ -51,8 +51,9 @@ class Sleep:
 
     Write ``Sleep(model, every=10).attach(optimizer)`` before a training loop, or call ``step()`` after each optimizer
     step. Call ``sleep_if_awake()`` before an evaluation. Steps are counted over the whole run, except for those that a
-    ``GradScaler`` skips, and each sleep looks for the layers again. ``sleepconv.optim`` lets a sleeping network learn
-    at full speed.
+    ``GradScaler`` skips (but not with a fused optimizer on a GPU: to know that a step was skipped, the program would
+    have to wait for the GPU), and each sleep looks for the layers again. ``sleepconv.optim`` lets a sleeping network
+    learn at full speed.
 
     A sleep changes the weights but not the running averages of BatchNorm, which follow over the next steps. To evaluate
     a network right after a sleep at its best, first estimate the statistics again on training images, for example with
@@ -281,7 +282,8 @@ class Sleep:
 
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
         # A fused optimizer is called, and does nothing, where a GradScaler found infinite gradients.
-        if not getattr(optimizer, "found_inf", None):
+        found_inf = getattr(optimizer, "found_inf", None)
+        if found_inf is None or found_inf.device.type != "cpu" or not found_inf:
             self._count_step()
 
     def _count_step(self) -> SleepRecord | None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from sleepconv.experiments.data import (
     Batches,
@@ -19,7 +21,9 @@ from sleepconv.experiments.data import (
 from sleepconv.experiments.runs import Run, RunFolder
 from sleepconv.experiments.runs.folder import METRICS
 from sleepconv.experiments.training import DivergedError, TrainingInterrupted, evaluate, train
+from sleepconv.experiments.training.checkpoints import read_tensors
 from sleepconv.experiments.training.learner import Learner
+from sleepconv.experiments.training.parallel import Place
 from sleepconv.testing import assert_convolutional
 
 THOROUGH = {"learning_rate": 1e-2, "batch_size": 64, "padding": 0}
@@ -263,6 +267,63 @@ def test_quiet_lines_tell_loss_accuracy_and_snr_where_there_is_no_terminal(tmp_p
     train(small, tmp_path)
     lines = caplog.text.splitlines()
     assert sum("epoch" in line and "top-1" in line and "−log SNR" in line for line in lines) == 3
+
+
+def test_float16_responses_train_as_well_with_a_scaled_loss(tmp_path: Path, small: Run):
+    run = small.changed(precision="float16", **THOROUGH)
+    summary = train(run, tmp_path / "whole", quiet=True)
+    assert RunFolder(tmp_path / "whole").environment()["precision"] == "float16"
+    assert summary["top1"] > 90
+    train(run, tmp_path / "parts", quiet=True, max_steps=5)
+    assert read_tensors(RunFolder(tmp_path / "parts").checkpoints.paths()[0])[1]["scaler"]["scale"] == 2.0**16
+    assert train(run, tmp_path / "parts", quiet=True)["loss"] == summary["loss"]
+
+
+def test_steps_whose_scaled_gradients_overflow_are_skipped(small: Run):
+    learner, (inputs, labels) = learner_and_batch(small, torch.float16)
+    before = {name: value.clone() for name, value in learner.model.named_parameters()}
+    learner.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**120)
+    learner.learn(inputs, labels, len(labels))
+    assert learner.scaler.get_scale() == 2.0**119
+    assert all(torch.equal(value, before[name]) for name, value in learner.model.named_parameters())
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_a_step_reads_numbers_from_its_device_once_for_the_report_of_its_loss(small, precision, monkeypatch):
+    learner, (inputs, labels) = learner_and_batch(small.changed(sleep_every=1, snr_every=100), precision)
+    learner.learn(inputs, labels, len(labels))  # the first step makes the optimizer's state
+    reads = []
+    tolist = Tensor.tolist
+    monkeypatch.setattr(
+        Tensor, "tolist", lambda t: (reads.append(t.shape) if t.is_floating_point() else 0, tolist(t))[1]
+    )
+    with HostReads() as host:
+        learner.learn(inputs, labels, len(labels))
+    assert host.reads == []
+    assert reads == [(3,)]  # the loss, and how many answers were right
+
+
+class HostReads(TorchDispatchMode):
+    """Lists the operations for which a program has to wait for its device: those that ``.item()`` and ``if`` call."""
+
+    WAITING = ("_local_scalar_dense", "is_nonzero", "nonzero", "masked_select", "equal")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads: list[str] = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function.overloadpacket.__name__
+        if name in self.WAITING and args[0].is_floating_point():  # the grids, which are int64, lie on the CPU
+            self.reads.append(name)
+        return function(*args, **(kwargs or {}))
+
+
+def learner_and_batch(run: Run, precision: torch.dtype):
+    task = load_task("digits", padding=0)
+    batches = Batches(task.train, batch_size=64)
+    learner = Learner(run, task, Place(precision=precision), steps_per_epoch=len(batches))
+    return learner, next(iter(batches.epoch(0)))
 
 
 def test_bfloat16_responses_train_as_well(tmp_path: Path, small: Run):

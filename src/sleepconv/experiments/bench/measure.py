@@ -17,13 +17,19 @@ from sleepconv.memory import keep_freed_memory
 from sleepconv.nn import LocallyConnected2d
 
 
-def race(contenders: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Return the best time of each in seconds; they take turns, so that outside load affects all of them."""
+def race(
+    contenders: Mapping[str, Callable[[], object]], rounds: int, *, wait: Callable[[], object] = lambda: None
+) -> dict[str, float]:
+    """Return the best time of each in seconds; they take turns, so that outside load affects all of them.
+
+    ``wait`` waits for a device that computes after a call has returned.
+    """
     best = {name: float("inf") for name in contenders}
     for round_number in range(rounds + 1):
         for name, run in contenders.items():
             start = time.perf_counter()
             run()
+            wait()
             if round_number:  # the first round warms up
                 best[name] = min(best[name], time.perf_counter() - start)
     return best

@@ -19,7 +19,8 @@ class Tally:
     """Sums over images, which can be added over batches and processes.
 
     >>> tally = Tally()
-    >>> tally.add(torch.tensor([[2.0, 1.0], [0.0, 3.0]]), torch.tensor([0, 0]), loss=1.5)
+    >>> tally.add(torch.tensor([[2.0, 1.0], [0.0, 3.0]]), torch.tensor([0, 0]), loss=torch.tensor(1.5))
+    1.5
     >>> tally.means()["top1"]
     50.0
     """
@@ -29,13 +30,17 @@ class Tally:
     top1: float = 0.0
     top5: float = 0.0
 
-    def add(self, scores: Tensor, labels: Tensor, loss: float) -> None:
-        """Count a batch, given the sum of its losses."""
+    def add(self, scores: Tensor, labels: Tensor, loss: Tensor) -> float:
+        """Count a batch, given the sum of its losses, and return this sum: one copy from the device."""
+        loss = loss.detach()
         best = scores.detach().topk(min(5, scores.shape[1]), dim=1).indices == labels[:, None]
+        counts = [best[:, 0].sum().to(loss.dtype), best.sum().to(loss.dtype)]
+        value, top1, top5 = torch.stack([loss, *counts]).tolist()
         self.images += len(labels)
-        self.loss += loss
-        self.top1 += int(best[:, 0].sum())
-        self.top5 += int(best.sum())
+        self.loss += value
+        self.top1 += top1
+        self.top5 += top5
+        return value
 
     def over_all(self, place: Place) -> "Tally":
         """Return the sum over all processes."""
@@ -45,7 +50,7 @@ class Tally:
         """Return the mean loss, and accuracies in percent.
 
         >>> tally = Tally()
-        >>> tally.add(torch.eye(10)[:4], torch.tensor([0, 1, 2, 9]), loss=2.0)
+        >>> loss = tally.add(torch.eye(10)[:4], torch.tensor([0, 1, 2, 9]), loss=torch.tensor(2.0))
         >>> tally.means()
         {'loss': 0.5, 'top1': 75.0, 'top5': 75.0}
         """
@@ -82,7 +87,7 @@ def evaluate(model: nn.Module, batches: Iterable[Batch], place: Place | None = N
             inputs, labels = place.receive(inputs), place.receive(labels)
             with place.autocast():
                 scores = model(inputs)
-            tally.add(scores, labels, float(summed_loss(scores, labels)))
+            tally.add(scores, labels, summed_loss(scores, labels))
     finally:
         model.train(training)
     return tally.over_all(place)

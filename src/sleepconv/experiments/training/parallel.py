@@ -18,6 +18,7 @@ from sleepconv.experiments.runs.machine import machine
 from sleepconv.kernels import native
 from sleepconv.nn.layout import LayoutKeepingBatchNorm2d
 from sleepconv.sleep.layers import SleepingLayer
+from sleepconv.wake.feedback_layers import Feedback
 
 Sharding = Literal["ddp", "fsdp"]
 _CPU = torch.device("cpu")
@@ -30,7 +31,7 @@ class Place:
     device: torch.device = _CPU
     rank: int = 0
     world_size: int = 1
-    bfloat16: bool = False
+    precision: torch.dtype = torch.float32
 
     @property
     def first(self) -> bool:
@@ -43,7 +44,16 @@ class Place:
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Return a context in which responses have the place's precision."""
-        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.bfloat16)
+        enabled = self.precision != torch.float32
+        return torch.autocast(self.device.type, dtype=self.precision if enabled else torch.bfloat16, enabled=enabled)
+
+    def scaler(self) -> torch.amp.GradScaler:
+        """Return what scales the loss in float16, whose smallest numbers are too large for many gradients.
+
+        >>> Place().scaler().is_enabled()
+        False
+        """
+        return torch.amp.GradScaler(self.device.type, enabled=self.precision == torch.float16)
 
     def total(self, values: Sequence[float]) -> list[float]:
         """Return the sum over all processes of each number.
@@ -68,13 +78,15 @@ class Place:
 
 
 def in_precision(place: Place, precision: str) -> Place:
-    """Return the place with "float32" or "bfloat16" responses; "auto" is bfloat16 on GPUs that are fast at it.
+    """Return the place with responses of this precision; "auto" is bfloat16 on GPUs that are fast at it.
 
-    >>> in_precision(Place(), "auto").bfloat16
-    False
+    >>> in_precision(Place(), "auto").precision
+    torch.float32
     """
     gains = place.device.type == "cuda" and torch.cuda.get_device_capability(place.device)[0] >= 8
-    return replace(place, bfloat16=precision == "bfloat16" or (precision == "auto" and gains))
+    if precision == "auto":
+        precision = "bfloat16" if gains else "float32"
+    return replace(place, precision=getattr(torch, precision))
 
 
 @contextmanager
@@ -127,7 +139,7 @@ def distribute(model: nn.Module, place: Place, sharding: Sharding) -> nn.Module:
     from torch.distributed.fsdp import fully_shard
 
     mesh = init_device_mesh(place.device.type, (place.world_size,))
-    for layer in [module for module in model.modules() if isinstance(module, SleepingLayer)]:
+    for layer in [m for m in model.modules() if isinstance(m, SleepingLayer) and not isinstance(m, Feedback)]:
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
     return model
@@ -209,7 +221,7 @@ def describe(place: Place) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "processes": place.world_size,
         "device": torch.cuda.get_device_name(place.device) if place.device.type == "cuda" else place.device.type,
-        "precision": "bfloat16" if place.bfloat16 else "float32",
+        "precision": str(place.precision).removeprefix("torch."),
         "instruction_set": native.instruction_set().name.lower() if native.unavailable() is None else None,
     }
 
