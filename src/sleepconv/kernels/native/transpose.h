@@ -32,9 +32,10 @@ inline void butterflies(typename Vector<T>::type *rows) {
 }
 #endif
 
-// As many rows and columns as a vector has lanes, from row i and column j on.
+// As many rows as a vector has lanes, from row i and column j on, and `columns` columns, at most as many. (Rows are read
+// to the end of a vector.)
 template <class T, class From, class To>
-inline __attribute__((always_inline)) void transpose_square(int64_t i, int64_t j, From from, To to) {
+inline __attribute__((always_inline)) void transpose_square(int64_t i, int64_t j, int64_t columns, From from, To to) {
     constexpr int n = Vector<T>::lanes;
 #if defined(SLEEPCONV_SHUFFLE)
     typename Vector<T>::type rows[n];
@@ -42,10 +43,11 @@ inline __attribute__((always_inline)) void transpose_square(int64_t i, int64_t j
     for (int l = 0; l < n; ++l) rows[l] = Vector<T>::load(from(i + l) + j);
     butterflies<T, n / 2>(rows);
     SLEEPCONV_UNROLL
-    for (int l = 0; l < n; ++l) Vector<T>::store(to(j + l) + i, rows[l]);
+    for (int l = 0; l < n; ++l)
+        if (l < columns) Vector<T>::store(to(j + l) + i, rows[l]);
 #else
     for (int l = 0; l < n; ++l)
-        for (int m = 0; m < n; ++m) to(j + m)[i + l] = from(i + l)[j + m];
+        for (int m = 0; m < columns; ++m) to(j + m)[i + l] = from(i + l)[j + m];
 #endif
 }
 
@@ -55,11 +57,22 @@ inline __attribute__((always_inline)) void transpose(int64_t rows, int64_t colum
     constexpr int n = Vector<T>::lanes;
     const int64_t whole_rows = rows / n * n, whole_columns = columns / n * n;
     for (int64_t i = 0; i < whole_rows; i += n)
-        for (int64_t j = 0; j < whole_columns; j += n) transpose_square<T>(i, j, from, to);
+        for (int64_t j = 0; j < whole_columns; j += n) transpose_square<T>(i, j, n, from, to);
     for (int64_t j = 0; j < columns; ++j) {
         T *target = to(j);
         for (int64_t i = j < whole_columns ? whole_rows : 0; i < rows; ++i) target[i] = from(i)[j];
     }
+}
+
+// The same with fewer columns than a vector has lanes, where rows may be read beyond their end.
+template <class T, class From, class To>
+inline __attribute__((always_inline)) void transpose_narrow(int64_t rows, int64_t columns, From from, To to) {
+    constexpr int n = Vector<T>::lanes;
+    int64_t i = 0;
+    if (2 * columns > n)
+        for (; i + n <= rows; i += n) transpose_square<T>(i, 0, columns, from, to);
+    for (; i < rows; ++i)
+        for (int64_t j = 0; j < columns; ++j) to(j)[i] = from(i)[j];
 }
 
 }  // namespace
