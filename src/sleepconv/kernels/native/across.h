@@ -103,7 +103,8 @@ struct Across {
 
     Plan plan(Pass pass, int threads) const {
         const int64_t pixels = product(g.in_size), pointers = larger(shape.inputs, shape.out);
-        const size_t lists = size_t(pointers) * (sizeof(Row<T>) + sizeof(Term<T>)), value = sizeof(T);
+        const size_t lists = size_t(pointers) * (sizeof(Row<T>) + sizeof(Term<T>)) + size_t(shape.taps) * sizeof(int64_t);
+        const size_t value = sizeof(T);
         const size_t x = size_t(pixels * g.in_channels * columns) * value;
         const size_t dy = size_t(shape.positions * g.out_channels * columns) * value;
         if (pass == FORWARD)
@@ -147,9 +148,10 @@ struct Across {
         Term<T> *terms = reinterpret_cast<Term<T> *>(rows + larger(shape.inputs, shape.out));
         T *sums = reinterpret_cast<T *>(terms + larger(shape.inputs, shape.out));
         for (int64_t o = 0; o < shape.out; ++o) rows[o] = {o * shape.inputs, sums + o * columns};
-        int64_t count = 0;
+        int64_t count = 0, *pixels = reinterpret_cast<int64_t *>(sums + shape.out * columns);
+        look(g, position, pixels);
         for (int64_t tap = 0; tap < shape.taps; ++tap) {
-            const int64_t pixel = pixel_of(g, position, tap);
+            const int64_t pixel = pixels[tap];
             if (pixel < 0) continue;
             const T *values = x + (pixel * g.in_channels + group * shape.in) * columns;
             for (int64_t c = 0; c < shape.in; ++c) terms[count++] = {c * shape.taps + tap, values + c * columns};
@@ -181,9 +183,10 @@ struct Across {
                         T *scratch) const {
         Row<T> *rows = reinterpret_cast<Row<T> *>(scratch);
         Term<T> *terms = reinterpret_cast<Term<T> *>(rows + larger(shape.inputs, shape.out));
-        int64_t reached = 0;  // taps, in the order of the first channel
+        int64_t reached = 0, *pixels = reinterpret_cast<int64_t *>(terms + larger(shape.inputs, shape.out));
+        look(g, position, pixels);
         for (int64_t tap = 0; tap < shape.taps; ++tap) {
-            const int64_t pixel = pixel_of(g, position, tap);
+            const int64_t pixel = pixels[tap];
             if (pixel < first || pixel >= end) continue;
             rows[reached++] = {tap, sums + (pixel * g.in_channels + group * shape.in) * columns};
         }

@@ -54,7 +54,9 @@ void forward(const Geometry &g, int threads, int64_t number, const T *x, const T
     const T *filters = w + (task.position * g.out_channels + task.group * shape.out + task.first) * inputs;
     int64_t *rows = reinterpret_cast<int64_t *>(scratch);
     row_order(shape, width, rows);
-    T *const first_panel = reinterpret_cast<T *>(rows + inputs), *panels = first_panel;  // [column tile][tap][c][column]
+    int64_t *pixels = rows + inputs;
+    look(g, task.position, pixels);
+    T *const first_panel = reinterpret_cast<T *>(pixels + shape.taps), *panels = first_panel;  // [column tile][tap][c][column]
     for (int64_t column = 0; column < task.columns; column += width, panels += tile_stride) {
         const int64_t count = smaller(width, task.columns - column);
         const T *tile_filters = filters + column * inputs;
@@ -67,9 +69,8 @@ void forward(const Geometry &g, int threads, int64_t number, const T *x, const T
     Segment<T> *segments = reinterpret_cast<Segment<T> *>(panels);
     int64_t count = 0;
     for (int64_t tap = 0; tap < shape.taps; ++tap) {
-        const int64_t pixel = pixel_of(g, task.position, tap);
-        if (pixel < 0) continue;
-        const T *a = x + pixel * g.batch * g.in_channels + task.group * shape.in;
+        if (pixels[tap] < 0) continue;
+        const T *a = x + pixels[tap] * g.batch * g.in_channels + task.group * shape.in;
         segments[count++] = {a, first_panel + tap * shape.in * width};
     }
     T *out = y + task.position * g.batch * g.out_channels + task.group * shape.out + task.first;
@@ -100,7 +101,9 @@ void weight_gradient(const Geometry &g, int threads, int64_t number, const T *x,
     const int64_t inputs = shape.inputs, width = task.width, block = batch_block<T>(shape);
     int64_t *rows = reinterpret_cast<int64_t *>(scratch);
     row_order(shape, width, rows);
-    T *sums = reinterpret_cast<T *>(rows + inputs), *packed = sums + inputs * width;  // [tap][c][column], [b][column]
+    int64_t *pixels = rows + inputs;
+    look(g, task.position, pixels);
+    T *sums = reinterpret_cast<T *>(pixels + shape.taps), *packed = sums + inputs * width;  // [tap][c][column], [b][column]
     for (int64_t column = 0; column < task.columns; column += width) {
         const int64_t count = smaller(width, task.columns - column);
         const int64_t channel = task.group * shape.out + task.first + column;
@@ -112,23 +115,26 @@ void weight_gradient(const Geometry &g, int threads, int64_t number, const T *x,
                 panel = packed;
             }
             for (int64_t tap = 0; tap < shape.taps; ++tap) {
-                const int64_t pixel = pixel_of(g, task.position, tap);
                 T *sum = sums + tap * shape.in * width;
-                if (pixel < 0) {
+                if (pixels[tap] < 0) {
                     memset(sum, 0, size_t(shape.in * width) * sizeof(T));
                     continue;
                 }
-                const Segment<T> segment = {x + (pixel * g.batch + b) * g.in_channels + task.group * shape.in, panel};
+                const Segment<T> segment = {x + (pixels[tap] * g.batch + b) * g.in_channels + task.group * shape.in, panel};
                 const Product<T> product = {&segment, 1, depth, g.in_channels, count < width ? width : g.out_channels,
                                             width, 0};
                 multiply<T, true>(product, shape.in, width, sum, width, b > 0);
             }
         }
         T *filters = dw + (task.position * g.out_channels + channel) * inputs;
-        transpose<T>(
-            inputs, count, [=](int64_t i) { return sums + rows[i]; },
-            [=](int64_t o) { return filters + o * inputs; });
+        const auto from = [=](int64_t i) { return sums + rows[i]; };
+        const auto to = [=](int64_t o) { return filters + o * inputs; };
+        if (streams(filters, inputs, shape.positions * g.out_channels * inputs))
+            transpose<T, true>(inputs, count, from, to);
+        else
+            transpose<T>(inputs, count, from, to);
     }
+    stream_fence();
 }
 
 // ---- input gradient: dx[pixel][b][c] = sum over (position, tap) that look at it, and o, of
@@ -254,7 +260,7 @@ struct AlongChannels {
         if (pass == WEIGHT_GRADIENT) numbers = (shape.inputs + batch_block<T>(shape)) * out_width;
         if (pass == INPUT_GRADIENT) numbers = slots * shape.line * shape.taps * shape.out * in_width;
         const size_t scratch = size_t(numbers) * sizeof(T) + size_t(shape.taps) * sizeof(Segment<T>) +
-                               size_t(larger(shape.inputs, slots)) * sizeof(int64_t);
+                               size_t(larger(shape.inputs + shape.taps, slots)) * sizeof(int64_t);
         return {{pass == INPUT_GRADIENT ? Bands<T>(g, threads).tasks() : Task<T>::count(g, threads), 0}, 0, scratch};
     }
 

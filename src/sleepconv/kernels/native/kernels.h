@@ -1,11 +1,14 @@
 // The choice of how a layer is computed. Included once per instruction set.
 #include "across.h"
 #include "channels.h"
+#include "depthwise.h"
 
 namespace {
 
 template <class T>
 Plan plan(const Geometry &g, Pass pass, int threads) {
+    const Depthwise<T> depthwise(g);
+    if (depthwise.fits()) return depthwise.plan(pass, threads);
     const Across<T> across(g);
     return across.pays(pass) ? across.plan(pass, threads) : AlongChannels<T>::plan(g, pass, threads);
 }
@@ -15,6 +18,8 @@ void run(const Geometry &g, Pass pass, int threads, int phase, int64_t task, con
     const T *first = static_cast<const T *>(buffers.first), *second = static_cast<const T *>(buffers.second);
     T *out = static_cast<T *>(buffers.out), *shared = static_cast<T *>(buffers.shared);
     T *scratch = static_cast<T *>(memory);
+    const Depthwise<T> depthwise(g);
+    if (depthwise.fits()) return depthwise.run(pass, threads, phase, task, first, second, out, shared, scratch);
     const Across<T> across(g);
     if (across.pays(pass)) return across.run(pass, threads, phase, task, first, second, out, shared, scratch);
     AlongChannels<T>::run(g, pass, threads, task, first, second, out, scratch);

@@ -28,18 +28,20 @@ inline int64_t seeing(const Geometry &g, int axis, int64_t pixel, int64_t tap) {
     return reach / g.stride[axis] < g.out_size[axis] ? reach / g.stride[axis] : -1;
 }
 
-// The input pixel that filter tap `tap` of output position `position` looks at; -1 in the padding.
-inline int64_t pixel_of(const Geometry &g, int64_t position, int64_t tap) {
-    int64_t pixel = 0, step = 1;
-    for (int axis = 2; axis >= 0; --axis) {
-        const int64_t at = seen(g, axis, position % g.out_size[axis], tap % g.kernel[axis]);
-        if (at < 0) return -1;
-        pixel += at * step;
-        step *= g.in_size[axis];
-        position /= g.out_size[axis];
-        tap /= g.kernel[axis];
+// The input pixels that the filter taps of an output position look at; -1 in the padding.
+inline void look(const Geometry &g, int64_t position, int64_t *pixels) {
+    const int64_t k = position % g.out_size[2], line = position / g.out_size[2];
+    const int64_t j = line % g.out_size[1], i = line / g.out_size[1];
+    for (int64_t u = 0; u < g.kernel[0]; ++u) {
+        const int64_t depth = seen(g, 0, i, u);
+        for (int64_t v = 0; v < g.kernel[1]; ++v) {
+            const int64_t height = seen(g, 1, j, v), first = (depth * g.in_size[1] + height) * g.in_size[2];
+            for (int64_t t = 0; t < g.kernel[2]; ++t) {
+                const int64_t width = seen(g, 2, k, t);
+                *pixels++ = depth < 0 || height < 0 || width < 0 ? -1 : first + width;
+            }
+        }
     }
-    return pixel;
 }
 
 // The output position that looks at pixel `pixel` through tap `tap`; -1 if there is none.
