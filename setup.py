@@ -22,7 +22,10 @@ flags = os.environ.get("SLEEPCONV_CXXFLAGS", "-O3 -std=c++17 -ffp-contract=fast 
 native = Extension(
     "sleepconv.kernels.native._native",
     sources=[f"src/sleepconv/kernels/native/{name}.cpp" for name in SOURCES],
-    depends=[f"src/sleepconv/kernels/native/{name}.h" for name in ("interface", "kernels", "channels", "across", "depthwise", "shape", "tile", "transpose")],
+    depends=[
+        f"src/sleepconv/kernels/native/{name}.h"
+        for name in ("interface", "kernels", "channels", "across", "depthwise", "shape", "tile", "transpose")
+    ],
     extra_compile_args=flags.split(),
     extra_link_args=os.environ.get("SLEEPCONV_LDFLAGS", "").split(),
     optional=True,
