@@ -1,7 +1,8 @@
 """The compiled CPU kernel, called through ctypes so that it does not depend on a PyTorch version.
 
-``kernels.h`` chooses how a layer is computed, ``tile.h`` has the arithmetic, ``interface.cpp`` sharing. The library contains them for
-AVX-512, AVX2 and any processor, and uses the best that this processor supports.
+``kernels.h`` chooses: ``channels.h`` (large batches), ``across.h`` (small ones) or ``depthwise.h``. ``tile.h`` and
+``transpose.h`` have the arithmetic, ``interface.cpp`` the threads and sharing. The library contains them for AVX-512,
+AVX2 and any processor, and uses the best that this processor supports.
 """
 
 import ctypes
@@ -119,8 +120,8 @@ def _library() -> ctypes.CDLL | str:
 def _roomy_activations(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """Allocate activations, stored position by position, with a little memory to spare.
 
-    glibc serves an aligned request only from a gap that is slightly larger: the gap that a tensor leaves is lost for the
-    next one of the same size. Without the spare memory, the heap grows by a fifth while a ResNet20 is trained.
+    glibc serves an aligned request only from a gap that is slightly larger: the gap that a tensor leaves is lost for
+    the next one of the same size. Without the spare memory, the heap grows by a fifth while a ResNet20 is trained.
     """
     layout = empty_activations(torch.empty(0, device="meta"), shape, dtype=dtype)
     memory = torch.empty(layout.numel() + _SPARE, dtype=dtype)
