@@ -1,18 +1,25 @@
 """The command line as a user meets it: real processes, or main() where the start of one proves nothing."""
 
 import json
+import logging
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+import warnings
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from sleepconv.cli import CLOSED_PIPE, main
+import sleepconv
+from sleepconv.cli import CLOSED_PIPE, _parser, completion, main
+from sleepconv.experiments import Run, train
 from sleepconv.experiments.paper import recipe
+from sleepconv.experiments.sweep import runs_of
 
 
 def test_help_does_not_import_pytorch_and_fits_on_a_screen():
@@ -92,8 +99,18 @@ def test_every_verb_has_an_example(verb: str, capsys: pytest.CaptureFixture):
         ("train cifar10_local --scale nan", "`scale` must be finite and above 0, got nan"),
         ("train cifar10_local --set epochs=many", "`epochs` must be an int, got 'many'"),
         ("train cifar10_local --set sleep_options=[", "`sleep_options` must be an object"),
+        ("train cifar10_local --set network=resnet21", "there is no network 'resnet21'; did you mean 'resnet20'?"),
+        ("sweep cifar10_local --set epochs=many", "`epochs` must be an int, got 'many'"),
+        ("sweep cifar10_local_grid --set epochs=3", "settings change recipes, but cifar10_local_grid is a search"),
+        ("sweep cifar10_local --set seed=3", "seed=3 cannot be set for all runs of a sweep"),
+        (
+            "sweep cifar10_local --slurm foo --dry-run",
+            "a SLURM option must be NAME=VALUE, like partition=gpu, got 'foo'",
+        ),
+        ("demo --scale -1", "`scale` must be finite and above 0, got -1.0"),
         ("table 99", "99"),
         ("report nowhere", "no run in nowhere"),
+        ("brain table nowhere", "nowhere does not exist; name a record"),
     ],
 )
 def test_a_mistake_is_one_line_that_says_what_to_do(command, expected, tmp_path, monkeypatch, capsys):
@@ -103,6 +120,135 @@ def test_a_mistake_is_one_line_that_says_what_to_do(command, expected, tmp_path,
     assert expected in said
     assert len(said.splitlines()) == 1
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("table 1 --out folder", "folder is a folder; name a file"),
+        ("figure 4a --out file", "file is a file; name a folder"),
+        ("figure 6 --out file/below", "file is a file; name a folder"),
+        ("report folder --out file/page.html", "file is a file; name a folder"),
+        ("runs file", "file is a file; name a folder of runs"),
+        ("keep file", "file is a file; name a folder of runs"),
+        ("sweep cifar10_local --runs file", "file is a file; name a folder"),
+        ("train cifar10_local --runs file", "file is a file; name a folder"),
+        ("demo --out file", "file is a file; name a folder"),
+        ("brain table folder --out file", "file is a file; name a folder"),
+        ("bench --json folder", "folder is a folder; name a file"),
+    ],
+)
+def test_a_path_that_is_a_file_or_a_folder_by_mistake_is_one_line(command, says, record, tmp_path, monkeypatch, capsys):
+    record("cifar10_local", top1=50.0, runs="folder")
+    (tmp_path / "file").write_text("hello")
+    monkeypatch.chdir(tmp_path)
+    assert main(command.split()) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert says in line
+    assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
+    assert (tmp_path / "file").read_text() == "hello"
+
+
+def test_the_version_is_that_of_the_package(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith(f"sleepconv {sleepconv.__version__} (Python {sys.version_info[0]}.")
+
+
+@pytest.mark.parametrize("verb", ["train", "sweep"])
+def test_the_help_lists_every_field_that_can_be_set(verb, capsys):
+    with pytest.raises(SystemExit):
+        main([verb, "--help"])
+    listed = capsys.readouterr().out.partition("fields for --set")[2]
+    for field in fields(Run):
+        assert (field.name in ("name", "seed", "scale")) != bool(re.search(rf"^  {field.name}\b", listed, re.M)), (
+            field.name
+        )
+
+
+def test_a_sweep_changes_all_its_recipes_and_their_names_tell_how(tmp_path, capsys):
+    command = ["sweep", "demo_local", "demo_convolutional", "--set", "epochs=1", "--runs", str(tmp_path), "--dry-run"]
+    assert main(command) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[:2] == [f"new    demo_{kind}-epochs=1 scale 1 seed 0" for kind in ("local", "convolutional")]
+    assert [run.epochs for run in runs_of(["demo_local"], seeds=2, scale=1.0, settings=["epochs=1"])] == [1, 1]
+
+
+def test_the_recipes_of_the_demo_can_be_swept_and_make_a_table(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["sweep", "demo", "--dry-run"]) == 0
+    assert "3 of 3 runs would be trained" in capsys.readouterr().out
+    assert main(["table", "demo"]) == 0
+    assert capsys.readouterr().out.startswith("Demo, digits-left, digits shown only on the left")
+
+
+def test_toy_folders_of_imagenet_train_if_the_flag_is_given(small_imagenet, data_dir, tmp_path, capsys):
+    command = ["train", "imagenet_convolutional", "--scale", "0.005", "--runs", str(tmp_path / "runs"), "--json"]
+    command += ["--data-dir", str(data_dir), "--name", "toy", "--set", "batch_size=6"]
+    assert main(command) == 1
+    assert "2 class folders, but ImageNet has 1000; --incomplete" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+    assert main([*command, "--incomplete"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert (summary["images"], summary["steps"]) == (6, 2)
+
+
+def test_a_run_that_is_too_short_to_sleep_says_so(tmp_path, caplog):
+    run = recipe("demo_local_with_sleep", scale=0.03)
+    train(run.changed(sleep_every=13), tmp_path / "short")
+    assert "will never sleep: it ends after 12 steps, before its first sleep" in caplog.text
+    caplog.clear()
+    train(run.changed(sleep_every=12), tmp_path / "long")
+    assert "will never sleep" not in caplog.text
+
+
+def test_messages_go_where_logging_is_configured_to_send_them(tmp_path, capsys):
+    heard = []
+    handler = logging.Handler()
+    handler.emit = lambda record: heard.append((record.levelname, record.getMessage()))
+    logging.getLogger("sleepconv").addHandler(handler)
+    try:
+        train(recipe("demo_local", scale=0.03), tmp_path / "run")
+        assert main(["train", "nothing"]) == 1
+    finally:
+        logging.getLogger("sleepconv").removeHandler(handler)
+    assert [level for level, text in heard if "epoch 1/1" in text] == ["INFO"]
+    assert [level for level, text in heard if "there is no recipe 'nothing'" in text] == ["ERROR"]
+    assert "epoch 1/1" not in capsys.readouterr().err
+
+
+def test_a_warning_is_a_line_like_other_messages(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("sleepconv.cli.results._list", lambda options: warnings.warn("look here", stacklevel=1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert main(["list"]) == 0
+    assert capsys.readouterr().err == "sleepconv: look here\n"
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("sleepconv tr", {"train"}),
+        ("sleepconv train cifar10_sleep_every_10", {"cifar10_sleep_every_10", "cifar10_sleep_every_100"}),
+        ("sleepconv sweep --dry", {"--dry-run"}),
+        ("sleepconv sweep table1 --on r", {"ray"}),
+        ("sleepconv data ch", {"check"}),
+        ("sleepconv data check fash", {"fashion-mnist"}),
+        ("sleepconv table mini", {"miniature", "miniature-padding0"}),
+    ],
+)
+def test_bash_completes_verbs_options_and_names(typed, offered, tmp_path):
+    if not (bash := shutil.which("bash")):
+        pytest.skip("needs bash")
+    (tmp_path / "completion").write_text(completion.script(_parser()))
+    words = " ".join(f"'{word}'" for word in typed.split())
+    code = (
+        f"source {tmp_path}/completion; COMP_WORDS=({words}); COMP_CWORD={len(typed.split()) - 1}; "
+        '_sleepconv; printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    done = subprocess.run([bash, "--norc", "-c", code], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) == offered
 
 
 @pytest.mark.parametrize("content", ['{"top1": 1', '{"top1": 1, "top5": 1, "seconds": 1, "seconds_per_epoch": 1}'])
@@ -169,9 +315,13 @@ def test_debug_may_stand_before_and_after_the_verb(command, tmp_path, monkeypatc
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_missing_data_say_how_to_get_them(tmp_path: Path, capsys: pytest.CaptureFixture):
-    assert main(["train", "cifar10_local", "--runs", str(tmp_path), "--data-dir", str(tmp_path)]) == 1
+def test_missing_data_say_how_to_get_them_and_leave_nothing_behind(tmp_path: Path, capsys: pytest.CaptureFixture):
+    assert main(["train", "cifar10_local", "--runs", str(tmp_path / "runs"), "--data-dir", str(tmp_path)]) == 1
     assert "sleepconv data get cifar10" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "runs").mkdir()
+    assert main(["train", "cifar10_local", "--runs", str(tmp_path / "runs"), "--data-dir", str(tmp_path)]) == 1
+    assert list((tmp_path / "runs").iterdir()) == []
 
 
 def test_train_prints_the_summary_for_a_script_and_goes_on_after_a_signal(tmp_path: Path, capsys):

@@ -1,6 +1,6 @@
 """Draw the pictures of the documentation: ``python docs/pictures/make.py [NAME ...]``; all take about a minute.
 
-``accuracy-maps.png`` comes from ``sleepconv demo --out demo`` and ``figure-4*.png`` from ``sleepconv figure``
+``accuracy-maps.png`` comes from ``sleepconv demo --out demo`` and ``figure-*.png`` from ``sleepconv figure``
 (their records are in ``results/convergence``).
 """
 

@@ -1,9 +1,10 @@
-"""MkDocs hook: ``explore/index.html`` with its style sheet and modules within.
+"""MkDocs hook: ``explore/index.html`` with its style sheet, font and modules within.
 
 From the disk, browsers load no module, so the built page carries them as one. The sources need no build: served by any
 web server, ``docs/explore/index.html`` is the same page. Each name at the top of a module is used in one module only.
 """
 
+import base64
 import re
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,8 @@ def on_post_build(config: Any, **_: Any) -> None:
 def page() -> str:
     """The page as one file."""
     text = (SOURCE / "index.html").read_text(encoding="utf-8")
-    style = (SOURCE / "style.css").read_text(encoding="utf-8")
+    font = base64.b64encode((SOURCE / "math.woff2").read_bytes()).decode()
+    style = (SOURCE / "style.css").read_text(encoding="utf-8").replace("math.woff2", f"data:font/woff2;base64,{font}")
     text = text.replace('<link rel="stylesheet" href="style.css">', f"<style>\n{style}</style>")
     return text.replace(' src="main.js"></script>', f">\n{script('main.js')}</script>")
 

@@ -18,8 +18,8 @@ from sleepconv.simulation.circuit import (
     CircuitConstants,
     CircuitState,
     euler_rates,
-    present_,
-    presentation_maps,
+    paper_learning_rate,
+    present_each_,
     rate_fixed_point,
 )
 from sleepconv.simulation.theory import fixed_point, least_negative_log_snr, noisy_fixed_point
@@ -155,13 +155,9 @@ def _presentations(weight: Tensor, patterns: Tensor, *, decay: float, constants:
         "decay": decay,
         "constants": _named(constants),
     }
-    t = torch.arange(len(patterns) * constants.steps, dtype=torch.float64)
-    rates = (0.0003 / (1 + t / 2).sqrt() * (t > 50)).reshape(len(patterns), -1)
-    state = CircuitState.at_rest(weight[None, :, None])
-    for pattern, learning_rates in zip(patterns, rates, strict=True):
-        norm = pattern.square().sum()[None]
-        maps = presentation_maps(norm, learning_rates, decay=torch.tensor([decay]).double(), constants=constants)
-        present_(state, pattern[None], maps)
+    state, decays = CircuitState.at_rest(weight[None, :, None]), torch.tensor([decay]).double()
+    for _ in present_each_(state, patterns[:, None], rate=paper_learning_rate, decay=decays, constants=constants):
+        pass
     case |= {"after": _flat(state.weight), "velocity": _flat(state.velocity)}
     return case | {"above_bias": _flat(state.above_bias), "inhibitory": float(state.inhibitory)}
 

@@ -21,8 +21,16 @@ BLOCK = re.compile(r"(<!-- (sleepconv [^\n]*) -->\n).*?(<!-- end -->)", re.S)
 
 
 def rebuilt(page: str) -> str:
-    """The text of a page with every block printed anew."""
-    return BLOCK.sub(lambda block: f"{block[1]}\n{_printed(block[2])}\n\n{block[3]}", page)
+    """Return the text of a page with every block printed again; a note stands only below the first of its tables."""
+    notes: set[str] = set()
+    return BLOCK.sub(lambda block: f"{block[1]}\n{_without(notes, _printed(block[2]))}\n\n{block[3]}", page)
+
+
+def _without(notes: set[str], printed: str) -> str:
+    """Leave out the notes that the page already has, and remember the others."""
+    paragraphs = [part for part in printed.split("\n\n") if part not in notes]
+    notes.update(part for part in paragraphs if not part.startswith(("|", "**")))
+    return "\n\n".join(paragraphs)
 
 
 def _printed(command: str) -> str:

@@ -8,7 +8,19 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sleepconv import brain, experiments, functional, kernels, models, nn, optim, simulation, sleep, testing
+    from sleepconv import (
+        analysis,
+        brain,
+        experiments,
+        functional,
+        kernels,
+        models,
+        nn,
+        optim,
+        simulation,
+        sleep,
+        testing,
+    )
     from sleepconv.memory import keep_freed_memory
     from sleepconv.nn import (
         NothingConvertedWarning,
@@ -17,17 +29,20 @@ if TYPE_CHECKING:
         to_locally_connected,
         to_per_patch,
     )
-    from sleepconv.sleep import Sleep
+    from sleepconv.sleep import Sleep, learn_grids
+
+    __version__: str
 
 # The module of each name that is not a module itself. Names are imported at first use: importing PyTorch takes seconds,
 # and `sleepconv --help` should not.
 _HOMES = {
-    **dict.fromkeys(["brain", "experiments", "functional", "kernels", "models", "nn"]),
+    **dict.fromkeys(["analysis", "brain", "experiments", "functional", "kernels", "models", "nn"]),
     **dict.fromkeys(["optim", "simulation", "sleep", "testing"]),
     **dict.fromkeys(
         ["NothingConvertedWarning", "PerPatchLinear", "to_convolutional", "to_locally_connected", "to_per_patch"], "nn"
     ),
     "Sleep": "sleep",
+    "learn_grids": "sleep",
     "keep_freed_memory": "memory",
 }
 
@@ -35,11 +50,14 @@ __all__ = [
     "NothingConvertedWarning",
     "PerPatchLinear",
     "Sleep",
+    "__version__",
+    "analysis",
     "brain",
     "experiments",
     "functional",
     "keep_freed_memory",
     "kernels",
+    "learn_grids",
     "models",
     "nn",
     "optim",
@@ -53,10 +71,22 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _version()
     if name not in _HOMES:
         raise AttributeError(f"module 'sleepconv' has no attribute {name!r}")
     home = _HOMES[name]
     return import_module(f"sleepconv.{name}") if home is None else getattr(import_module(f"sleepconv.{home}"), name)
+
+
+def _version() -> str:
+    """Return the installed version; that of a source tree which is not installed is unknown."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("sleepconv")
+    except PackageNotFoundError:
+        return "unknown"
 
 
 def __dir__() -> list[str]:

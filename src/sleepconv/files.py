@@ -88,6 +88,35 @@ def atomic_folder(target: Path, *, keep_existing: bool = False) -> Iterator[Path
         shutil.rmtree(work, ignore_errors=True)
 
 
+def output_file(path: str | os.PathLike[str]) -> Path:
+    """Return the path of a file to write; raise a clear error if it is a folder, or below something that is not one.
+
+    >>> output_file(Path(__file__) / "table.md")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    NotADirectoryError: ...files.py is a file; name a folder, or a path below one
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; name a file, or a path below the folder")
+    output_folder(path.parent)
+    return path
+
+
+def output_folder(path: str | os.PathLike[str]) -> Path:
+    """Return the path of a folder to write to, which need not exist; raise a clear error if it cannot be one.
+
+    >>> output_folder("no/such/folder").name
+    'folder'
+    """
+    path = Path(path)
+    for part in (path, *path.parents):
+        if part.is_dir():
+            break
+        if part.exists() or part.is_symlink():
+            raise NotADirectoryError(f"{part} is a file; name a folder, or a path below one")
+    return path
+
+
 def read_if_there(file: Path) -> bytes | None:
     """Return the content of a file, or None if it does not exist; any other failure is an error.
 

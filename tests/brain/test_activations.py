@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch import nn
 
-from sleepconv.brain.activations import activations, comparable_layers
+from sleepconv.brain.activations import Preparation, activations, comparable_layers
 from sleepconv.models import resnet18, resnet20
 from sleepconv.nn import to_locally_connected
 
@@ -109,3 +109,19 @@ def test_blocks_are_compared_and_the_readout_is_not():
         assert comparable_layers(model) == ["relu", *blocks, "pool"]
     assert comparable_layers(resnet18())[:3] == ["relu", "maxpool", "stages.0.0"]
     assert comparable_layers(network()) == ["2"]
+
+
+def test_tensors_give_what_arrays_give_in_memory_and_in_a_cache(tmp_path):
+    model, images = nn.Sequential(nn.Linear(4, 3), nn.ReLU()), torch.randn(5, 4)
+    expected = activations(model, images.numpy(), ["1"])["1"]
+    np.testing.assert_array_equal(activations(model, images, ["1"], batch_size=2)["1"], expected)
+    np.testing.assert_array_equal(activations(model, images, ["1"], cache=tmp_path)["1"], expected)
+    np.testing.assert_array_equal(activations(model, images, ["1"], cache=tmp_path)["1"], expected)
+    prepare = Preparation((3, 4, 4), mean=(127.5,) * 3, std=(60.0,) * 3)
+    pixels = torch.randint(0, 256, (2, 6, 6, 3), dtype=torch.uint8)
+    assert torch.equal(prepare(pixels), prepare(pixels.numpy()))
+
+
+def test_images_that_are_neither_arrays_nor_tensors_are_refused():
+    with pytest.raises(TypeError, match="an array or a tensor, got list"):
+        activations(nn.ReLU(), [1.0], ["0"])

@@ -4,7 +4,7 @@ from scipy.stats import spearmanr
 
 from sleepconv.brain.fits import Settings, fit_dissimilarities
 from sleepconv.brain.recordings import Dissimilarities
-from sleepconv.brain.similarity import dissimilarity, noise_ceiling, similarity
+from sleepconv.brain.similarity import cka, dissimilarity, noise_ceiling, similarity
 
 LAYERS = {name: np.random.default_rng(seed).normal(size=(40, 30)) for seed, name in enumerate(["wrong", "right"])}
 PICTURES = np.zeros((40, 4, 4), np.uint8)
@@ -65,3 +65,36 @@ def test_subjects_that_do_not_agree_are_an_error():
     one = dissimilarity(random.normal(size=(40, 9)))
     with pytest.raises(ValueError, match="do not agree"):
         fit_dissimilarities(Dissimilarities("toy", "IT", PICTURES, np.stack([one, 2 - one])), LAYERS, Settings())
+
+
+def written_out_cka(x, y):
+    x, y = x - x.mean(0), y - y.mean(0)
+    return np.linalg.norm(y.T @ x) ** 2 / (np.linalg.norm(x.T @ x) * np.linalg.norm(y.T @ y))
+
+
+def test_cka_is_its_equation_and_ignores_rotation_scale_and_offset():
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(30, 8)), random.normal(size=(30, 50))
+    assert cka(x, y) == pytest.approx(written_out_cka(x, y))
+    rotation = np.linalg.qr(random.normal(size=(8, 8)))[0]
+    assert cka(7 * x @ rotation + 3, y) == pytest.approx(cka(x, y))
+
+
+def test_unrelated_features_have_a_debiased_cka_around_zero_and_a_plain_one_near_one():
+    random = np.random.default_rng(0)
+    pairs = [random.normal(size=(2, 20, 500)) for _ in range(100)]
+    assert min(cka(x, y) for x, y in pairs) > 0.9
+    assert abs(np.mean([cka(x, y, debiased=True) for x, y in pairs])) < 0.02
+    x, _ = pairs[0]
+    assert cka(x, 2 * x, debiased=True) == pytest.approx(1)
+
+
+def test_cka_refuses_features_of_different_or_too_few_images_and_constant_ones_are_like_no_others():
+    x = np.random.default_rng(0).normal(size=(5, 3))
+    assert cka(x, np.ones((5, 2))) == 0
+    with pytest.raises(ValueError, match="same images, got 5 and 4"):
+        cka(x, x[:4])
+    with pytest.raises(ValueError, match="at least 4 images, got 3"):
+        cka(x[:3], x[:3], debiased=True)
+    with pytest.raises(ValueError, match="NaN"):
+        cka(x, np.full((5, 1), np.nan))

@@ -17,8 +17,9 @@ from sleepconv.brain import Preparation, activations
 from sleepconv.experiments.brain.candidates import preparation_for
 from sleepconv.experiments.brain.plugin import write_plugin
 from sleepconv.experiments.runs import Run, RunFolder
-from sleepconv.experiments.training import build_network, compact_state
+from sleepconv.experiments.training import build_network
 from sleepconv.experiments.training.checkpoints import write_tensors
+from sleepconv.sleep import compact_state
 
 IMAGES, LAYER, NEURONS = 60, "stages.1.0", 6
 RELIABILITY = 0.8

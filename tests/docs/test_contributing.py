@@ -3,13 +3,12 @@
 import doctest
 import re
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 import sleepconv
-from sleepconv.experiments.runs.run import SleepRule
-from sleepconv.experiments.training.network import RULES
+from sleepconv.experiments.runs import registry
+from sleepconv.experiments.training import network
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
@@ -39,10 +38,11 @@ def test_the_worked_examples_docstring_has_an_example_that_runs(example):
     assert runner.run(found) == (0, 4)
 
 
-def test_a_rule_that_was_named_in_the_two_places_can_be_asked_for():
-    assert list(RULES) == list(get_args(SleepRule))
-    named = re.findall(r"`experiments\.(runs\.run\.SleepRule|training\.network\.RULES)`", TEXT)
-    assert named == ["runs.run.SleepRule", "training.network.RULES"]
+def test_a_rule_or_network_that_is_named_in_both_places_can_be_asked_for():
+    for known, ours in ((registry.RULES, network._OUR_RULES), (registry.NETWORKS, network._OUR_NETWORKS)):
+        assert list(ours) == list(known._own)
+    assert "`experiments.runs.registry.RULES`" in TEXT
+    assert "`experiments.training.network`" in TEXT
 
 
 def test_every_folder_of_the_package_is_on_the_page():

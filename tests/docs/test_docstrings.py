@@ -20,7 +20,7 @@ PACKAGES = [
     "experiments.sweep",
     "experiments.report",
 ]
-SIMULATION = [f"simulation.{name}" for name in ("theory", "circuit", "convergence")]
+SIMULATION = [f"simulation.{name}" for name in ("theory", "circuit", "euler", "convergence", "robustness")]
 MODULES = [*SIMULATION, "memory", "sleep.lightning", "testing", "experiments.shift_demo"]
 
 

@@ -9,9 +9,13 @@ import pytest
 from matplotlib.testing.compare import compare_images
 
 from sleepconv.cli import main
+from sleepconv.experiments.figures import robustness_figure
 from sleepconv.experiments.figures.convergence_figures import FIGURES, SETUPS, draw, read_simulation
+from sleepconv.experiments.figures.learned_grids_figure import LearnedGrids
+from sleepconv.experiments.figures.learned_grids_figure import draw as draw_learned_grids
 from sleepconv.experiments.runs import find_runs
 from sleepconv.experiments.runs.folder import ENVIRONMENT, METRICS, RECIPE, SUMMARY
+from sleepconv.simulation.robustness import AGAINST, Robustness
 
 ROOT = Path(__file__).parents[2]
 REBUILD = runpy.run_path(str(ROOT / "docs/tools/rebuild.py"))
@@ -49,6 +53,23 @@ def test_figure_4_is_drawn_from_the_record_of_its_simulation(name, tmp_path):
     assert record["setup"] == json.loads(json.dumps(asdict(SETUPS[simulation])))
     draw(name, record, tmp_path)
     shown = ROOT / f"docs/pictures/figure-{name}.png"
+    assert compare_images(str(shown), str(tmp_path / shown.name), tol=5) is None
+
+
+def test_the_figure_of_learned_grids_is_drawn_from_the_record_of_its_simulation(tmp_path):
+    record = read_simulation(ROOT / "results/convergence/learned-grids.json")
+    assert record["setup"] == json.loads(json.dumps(asdict(LearnedGrids())))
+    draw_learned_grids(record, tmp_path)
+    shown = ROOT / "docs/pictures/figure-learned-grids.png"
+    assert compare_images(str(shown), str(tmp_path / shown.name), tol=5) is None
+
+
+@pytest.mark.parametrize("against", AGAINST)
+def test_robustness_is_drawn_from_the_record_of_its_simulation(against, tmp_path):
+    record = read_simulation(ROOT / f"results/convergence/robustness-{against}.json")
+    assert record["setup"] == json.loads(json.dumps(asdict(Robustness(against))))
+    robustness_figure.draw(record, tmp_path)
+    shown = ROOT / f"docs/pictures/figure-robustness-{against}.png"
     assert compare_images(str(shown), str(tmp_path / shown.name), tol=5) is None
 
 

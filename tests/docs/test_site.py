@@ -17,13 +17,13 @@ COMMAND = re.compile(r"^(?:\s*)(sleepconv [^#\n]*)", re.M)
 
 
 def verbs_of(parser: argparse.ArgumentParser, name: str = "sleepconv") -> dict[str, str]:
-    """Every verb, or its actions where it has some, with its help."""
+    """Every verb that `--help` lists, or its actions where it has some, with its help."""
     found: dict[str, str] = {}
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             helps = {choice.dest: choice.help or "" for choice in action._choices_actions}
-            for verb, inner in action.choices.items():
-                found |= verbs_of(inner, f"{name} {verb}") or {f"{name} {verb}": helps[verb]}
+            for verb in helps:
+                found |= verbs_of(action.choices[verb], f"{name} {verb}") or {f"{name} {verb}": helps[verb]}
     return found
 
 
@@ -107,8 +107,11 @@ def test_the_documents_have_commands_to_check():
     assert len({command for page in PAGES for command in commands_in(page)}) > 40
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name == "ideas"], ids=lambda page: page.stem)
-def test_the_python_of_every_idea_runs(page):
+WITH_CODE = [page for page in PAGES if page.parent.name == "ideas" or page.stem == "analysis"]
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)
+def test_the_python_of_every_idea_and_of_the_analysis_runs(page):
     names: dict[str, object] = {}
     for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S):
         exec(compile(ast.parse(block), str(page), "exec"), names)

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from sleepconv import cli
+from sleepconv.experiments.figures.visual_field import read_visual_field
 from sleepconv.experiments.runs import find_runs
-from sleepconv.experiments.shift_demo import NETWORKS, demo_run, run_demo
+from sleepconv.experiments.shift_demo import DEMO_NETWORKS, _train_and_test, demo_run, run_demo
 from sleepconv.experiments.training import TrainingInterrupted
 
 
@@ -35,7 +36,7 @@ def mean(columns, accuracy):
 
 
 def test_every_network_recognises_digits_where_it_has_seen_them(accuracy):
-    for network in NETWORKS:
+    for network in DEMO_NETWORKS:
         assert mean(range(5), accuracy[network]) > 80
 
 
@@ -55,12 +56,25 @@ def test_with_sleep_it_recognises_digits_twelve_pixels_from_where_it_has_seen_on
 def test_it_writes_maps_a_report_and_runs_and_nothing_half_done(accuracy, out):
     assert {path.name for path in out.iterdir()} == {"accuracy-maps.png", "accuracy-maps.svg", "report.html", "runs"}
     assert "Digits where no digit was ever seen" in (out / "report.html").read_text(encoding="utf-8")
-    assert len(find_runs(out)) == len(NETWORKS)
+    assert len(find_runs(out)) == len(DEMO_NETWORKS)
 
 
 def test_the_three_networks_differ_only_in_connectivity_and_sleep():
-    runs = [demo_run(network).changed(name="same", connectivity="local", sleep_every=None) for network in NETWORKS]
+    runs = [demo_run(network).changed(name="same", connectivity="local", sleep_every=None) for network in DEMO_NETWORKS]
     assert runs[0] == runs[1] == runs[2]
+
+
+def test_a_network_that_has_learned_its_grids_does_as_well(tmp_path):
+    run = demo_run("local with sleep", scale=0.33, grids="learned")
+    assert (run.name, run.grids) == ("demo_local_with_sleep_learned_grids", "learned")
+    _train_and_test(run, str(tmp_path))
+    columns = read_visual_field(find_runs(tmp_path)[0]).by_column()
+    assert sum(columns[column] for column in range(12, 17)) / 5 > 80
+    assert sum(columns[column] for column in range(6, 11)) / 5 < 40
+
+
+def test_only_the_network_that_sleeps_learns_its_grids():
+    assert demo_run("local", grids="learned") == demo_run("local")
 
 
 def test_no_seeds_are_refused(tmp_path, capsys):

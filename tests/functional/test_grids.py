@@ -3,7 +3,13 @@
 import pytest
 import torch
 
-from sleepconv.functional import interior_neurons, lateral_grids, leave_border_alone, output_size
+from sleepconv.functional import (
+    adjusted_rand_index,
+    interior_neurons,
+    lateral_grids,
+    leave_border_alone,
+    output_size,
+)
 
 
 @pytest.mark.parametrize("stride", [1, 2])
@@ -82,3 +88,17 @@ def test_neurons_of_the_border_share_with_no_other_and_those_of_the_interior_as_
     assert torch.equal(alone[1:6, 2:], grids[1:6, 2:])
     counts = alone.flatten().bincount()
     assert counts[9:].tolist() == [1] * (56 - 30)
+
+
+def test_the_adjusted_rand_index_is_that_of_scikit_learn():
+    metrics = pytest.importorskip("sklearn.metrics")
+    for one, other in [(3, 3), (2, 5), (1, 4), (1, 1)]:
+        first, second = torch.randint(one, (4, 10)), torch.randint(other, (4, 10))
+        second[:2] = first[:2]
+        expected = metrics.adjusted_rand_score(first.flatten(), second.flatten())
+        assert adjusted_rand_index(first, second) == pytest.approx(expected)
+
+
+def test_the_adjusted_rand_index_of_different_neurons_is_refused():
+    with pytest.raises(ValueError, match=r"must have the same neurons, at least one, got \(3,\) and \(2,\)"):
+        adjusted_rand_index(torch.zeros(3, dtype=torch.int64), torch.zeros(2, dtype=torch.int64))

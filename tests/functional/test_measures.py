@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from sleepconv.functional import lateral_grids, share_weights_, weight_snr
+from sleepconv.functional import lateral_grids, pooled_weight_snr, share_weights_, weight_snr
 from sleepconv.nn import LocallyConnected1d, LocallyConnected2d, PerPatchLinear
 
 
@@ -19,8 +19,25 @@ def test_in_a_layer_the_snr_is_the_average_over_its_grids():
     torch.testing.assert_close(weight_snr(weight, grids), torch.stack(by_grid).mean())
 
 
+def test_the_pooled_snr_is_the_sum_of_squared_means_over_the_sum_of_variances_in_all_grids():
+    grids = lateral_grids((7, 8), 3)
+    weight = 1 + torch.randn(7, 8, 3, 2, dtype=torch.float64)
+    of_grids = [weight[grids == number] for number in range(9)]
+    signal = sum(filters.mean(dim=0).square().sum() for filters in of_grids)
+    noise = sum(filters.var(dim=0, correction=0).sum() for filters in of_grids)
+    torch.testing.assert_close(pooled_weight_snr(weight, grids), signal / noise)
+
+
+def test_the_pooled_snr_is_not_dominated_by_one_weight_that_all_neurons_share():
+    weight = torch.tensor([[1.0, 4.0, 5.0], [3.0, 4.0, 5.0]])
+    assert weight_snr(weight) == math.inf
+    assert pooled_weight_snr(weight) == 45
+    assert pooled_weight_snr(torch.ones(4, 3)) == math.inf
+
+
 def test_grids_with_one_neuron_are_left_out():
     weight = torch.tensor([[1.0], [77.0], [3.0]])
+    assert pooled_weight_snr(weight, torch.tensor([0, 1, 0])) == pooled_weight_snr(weight[::2])
     assert weight_snr(weight, torch.tensor([0, 1, 0])) == weight_snr(weight[::2])
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from sleepconv.simulation.convergence import Convergence, NoisyConvergence
+from sleepconv.simulation.theory import least_negative_log_snr_white
 
 # Final −log SNR after 2,000 steps of the ideal rule for γ = .1, .01, .001.
 FINAL = {3: [-4.84, -9.27, -13.85], 6: [-4.78, -9.21, -13.79], 9: [-4.70, -9.12, -13.40]}
@@ -17,12 +18,28 @@ def mean_course(curve):
 
 @pytest.mark.parametrize("kernel_size", [3, 6, 9])
 def test_the_ideal_rule_ends_where_it_is_known_to_end(kernel_size):
-    curves = Convergence("hebbian", steps=2000, kernel_sizes=(kernel_size,)).curves()
+    curves = Convergence("hebbian", steps=2000, input_mean=1.0, kernel_sizes=(kernel_size,)).curves()
     finals = [mean_course(curve)[2000] for curve in curves]
     assert finals == pytest.approx(FINAL[kernel_size], abs=0.15)
     for curve, final in zip(curves, finals, strict=True):
         assert final == pytest.approx(curve["theory"]["ideal"], abs=0.6 if kernel_size == 9 else 0.15)
         assert mean_course(curve)[500] < -3.5  # nearly convolutional within a few hundred steps
+
+
+def test_zero_mean_inputs_end_at_the_floor_that_the_paper_prints():
+    curves = Convergence("hebbian", steps=2000, kernel_sizes=(3,), decays=(0.1, 0.01)).curves()
+    for curve in curves:
+        printed = least_negative_log_snr_white(decay=curve["decay"])
+        assert mean_course(curve)[2000] == pytest.approx(printed, abs=0.15)
+        assert curve["negative_log_pooled_snr"][-1] == pytest.approx(printed, abs=0.15)
+        assert curve["preserved_mean"][-1] == pytest.approx(1)
+
+
+def test_finite_inhibition_shrinks_the_mean_weight_on_the_way_to_its_closed_form():
+    setup = Convergence("circuit", steps=300, inhibition=10.0, kernel_sizes=(3,), decays=(0.1,), runs=2, tau_ms=20.0)
+    kept = setup.curves()[0]["preserved_mean"]
+    assert kept[0] == 1
+    assert 0.1 / (1 / 11 + 0.1) < kept[-1] < 0.95
 
 
 def test_the_circuit_follows_the_course_that_the_paper_describes():

@@ -6,11 +6,13 @@ import torch
 from sleepconv.simulation.theory import (
     fixed_point,
     fixed_point_white,
+    lateral_fixed_point,
     least_negative_log_snr,
     least_negative_log_snr_white,
     noisy_error_bound,
     noisy_fixed_point,
     rate_eigenvalues,
+    steady_response,
 )
 
 
@@ -91,6 +93,31 @@ def test_noisy_fixed_point_solves_the_mean_dynamics():
     torch.testing.assert_close(drift, torch.zeros_like(drift), rtol=0, atol=1e-12)
     noiseless = noisy_fixed_point(weights, covariance, decay=decay, noise=0.0)
     torch.testing.assert_close(noiseless, fixed_point(weights, covariance, decay=decay))
+
+
+def test_any_lateral_connections_include_the_papers_special_cases():
+    weights, covariance = weights_and_covariance()
+    eye, mean = torch.eye(6, dtype=torch.float64), torch.full((6, 6), 1 / 6, dtype=torch.float64)
+    perfect, finite = eye - mean, steady_response(mean[:1], torch.full((6, 1), 5.0, dtype=torch.float64))
+    torch.testing.assert_close(
+        lateral_fixed_point(weights, covariance, perfect, decay=0.3), fixed_point(weights, covariance, decay=0.3)
+    )
+    torch.testing.assert_close(
+        lateral_fixed_point(weights, covariance, finite, decay=0.3),
+        fixed_point(weights, covariance, decay=0.3, inhibition=5.0),
+    )
+    torch.testing.assert_close(
+        lateral_fixed_point(weights, covariance, perfect, decay=0.3, noise=0.7),
+        noisy_fixed_point(weights, covariance, decay=0.3, noise=0.7),
+    )
+
+
+def test_lateral_connections_with_which_weights_grow_without_bound_are_refused():
+    weights, covariance = weights_and_covariance()
+    with pytest.raises(ValueError, match="do not settle"):
+        lateral_fixed_point(weights, covariance, -torch.eye(6, dtype=torch.float64), decay=0.01)
+    with pytest.raises(ValueError, match="`decay` must be above 0"):
+        lateral_fixed_point(weights, covariance, torch.eye(6, dtype=torch.float64), decay=0.0)
 
 
 def test_the_noisy_bound_starts_at_the_squared_distance_and_falls_to_two_variances_over_decay():

@@ -15,6 +15,7 @@ from sleepconv.functional import share_weights_, weight_snr
 from sleepconv.nn import LocallyConnected1d, LocallyConnected2d
 from sleepconv.simulation.theory import fixed_point
 from sleepconv.sleep import Circuit, DivergenceError, Hebbian, Instant
+from sleepconv.sleep.pools import LayerPools
 
 LAYERS = {
     "plain": lambda: LocallyConnected2d(4, 6, 3, input_size=10, padding=1),
@@ -92,6 +93,18 @@ def test_the_circuit_shares_as_in_the_papers_figure():
     weight = 1 + torch.randn(100, 1, 9)
     Circuit(presentations=1000)(weight, torch.zeros(100, dtype=torch.int64))
     assert -float(weight_snr(weight.flatten(1)).log()) == pytest.approx(-6.7, abs=0.7)
+
+
+def test_the_circuit_reports_how_far_it_got():
+    rule, layer = Circuit(presentations=250), LocallyConnected2d(1, 2, 3, input_size=11)
+    before = max(pool.negative_log_snr() for pool in LayerPools(layer).sharing)
+    rule(layer)
+    report = rule.reports[""]
+    assert report.steps == 250
+    assert report.negative_log_snr < before
+    after = max(pool.negative_log_snr() for pool in LayerPools(layer).sharing)
+    assert after == pytest.approx(report.negative_log_snr, abs=1e-3)
+    assert 0 <= report.negative_rates < 1
 
 
 def test_the_circuit_acts_on_layers():

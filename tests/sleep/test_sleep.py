@@ -389,6 +389,36 @@ def test_a_period_is_at_least_one_step(every):
         Sleep(network(), every=every)
 
 
+def test_a_function_chooses_the_steps_after_which_to_sleep_and_never_chooses_none():
+    rule = Counting()
+    sleep = Sleep(network(), every=lambda step: step in (1, 2, 4), rule=rule)
+    assert [sleep.step() is not None for _ in range(5)] == [True, True, False, True, False]
+    awake = Sleep(network(), every="never", rule=rule)
+    assert [awake.step() for _ in range(5)] == [None] * 5
+    assert awake.sleep_if_awake().step == 5
+
+
+def test_a_function_counts_from_the_start_of_an_epoch_if_asked():
+    sleep = Sleep(network(), every=lambda step: step == 2, rule=Counting(), restart_each_epoch=True)
+    slept = []
+    for step in range(6):
+        if step % 3 == 0:
+            sleep.start_epoch()
+        slept.append(sleep.step() is not None)
+    assert slept == [False, True, False] * 2
+
+
+def test_its_repr_says_when_how_and_which_layers_sleep():
+    sleep = Sleep(network(), every=10)
+    sleep.step()
+    assert (
+        repr(sleep)
+        == "Sleep(every=10, rule=Instant(border='all', period=None), layers=2 (0, 1.1), steps=1, last_sleep=None)"
+    )
+    assert "every='never'" in repr(Sleep(network(), every="never"))
+    assert "every=<lambda>" in repr(Sleep(network(), every=lambda step: True))
+
+
 def test_what_cannot_sleep_is_refused_at_once():
     with pytest.raises(ValueError, match="to_locally_connected"):
         Sleep(nn.Linear(1, 1), every=1)

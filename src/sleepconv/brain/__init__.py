@@ -4,7 +4,7 @@ from sleepconv.brain.activations import Preparation, activations, comparable_lay
 from sleepconv.brain.behaviour import Agreement, agreement
 from sleepconv.brain.predictivity import Predictivity, ceiling, predictivity, principal_axes, reliability
 from sleepconv.brain.recordings import Dissimilarities, LabelCounts, Recording, read_dataset, read_folder
-from sleepconv.brain.similarity import dissimilarity, noise_ceiling, similarity
+from sleepconv.brain.similarity import cka, dissimilarity, noise_ceiling, similarity
 
 __all__ = [
     "Agreement",
@@ -16,6 +16,7 @@ __all__ = [
     "activations",
     "agreement",
     "ceiling",
+    "cka",
     "comparable_layers",
     "dissimilarity",
     "noise_ceiling",

@@ -55,9 +55,9 @@ class Preparation:
                 f"got {self.mean} and {self.std}"
             )
 
-    def __call__(self, images: Pictures) -> Float32[Tensor, "images channels height width"]:
-        """Return the network's input for a batch of images."""
-        pixels = torch.from_numpy(images.astype(np.float32))
+    def __call__(self, images: Pictures | Tensor) -> Float32[Tensor, "images channels height width"]:
+        """Return the network's input for a batch of images (images, height, width) or (images, height, width, 3)."""
+        pixels = torch.as_tensor(images).to(torch.float32)
         pixels = pixels[:, None] if pixels.ndim == 3 else pixels.movedim(3, 1)
         pixels = _scale(_set_channels(pixels, self.input_size[0]), self.input_size[1:])
         mean, std = (torch.tensor(values, dtype=torch.float64)[:, None, None] for values in (self.mean, self.std))
@@ -94,10 +94,10 @@ def find_layers(model: nn.Module, names: Iterable[str]) -> dict[str, nn.Module]:
 
 def activations(
     model: nn.Module,
-    images: Shaped[np.ndarray, "images ..."],
+    images: Shaped[np.ndarray | Tensor, "images ..."],
     layers: Sequence[str],
     *,
-    prepare: Callable[[np.ndarray], Tensor] = torch.from_numpy,
+    prepare: Callable[[Any], Tensor] = torch.as_tensor,
     batch_size: int = 64,
     cache: Path | None = None,
     advance: Callable[[int], Any] = lambda count: None,
@@ -110,7 +110,7 @@ def activations(
 
     Args:
         model: any network; it runs in evaluation mode, and its mode is restored.
-        images: in any form that ``prepare`` accepts.
+        images: in any form that ``prepare`` accepts; by default arrays or tensors that are the network's input.
         layers: names as in ``model.named_modules()``.
         prepare: turns a batch of images into the network's input, for example a `Preparation`.
         batch_size: images per forward pass.
@@ -118,9 +118,11 @@ def activations(
         advance: called with the number of images that have been processed, for a progress bar.
 
     >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
-    >>> activations(model, np.ones((5, 4), np.float32), ["0", "1"])["1"].shape
+    >>> activations(model, torch.ones(5, 4), ["0", "1"])["1"].shape
     (5, 3)
     """
+    if not isinstance(images, np.ndarray | Tensor):
+        raise TypeError(f"`images` must be an array or a tensor, got {type(images).__name__}")
     if not len(images) or batch_size < 1:
         raise ValueError(f"`images` and `batch_size` must be at least 1, got {len(images)} images and {batch_size}")
     if not layers:

@@ -146,7 +146,7 @@ class LabelCounts:
         _save(path, self)
 
 
-Dataset = Recording | Dissimilarities | LabelCounts
+BrainDataset = Recording | Dissimilarities | LabelCounts
 
 
 def mean_over_repeats(repeats: Float[np.ndarray, "images neurons repeats"]) -> Float[np.ndarray, "images neurons"]:
@@ -161,7 +161,7 @@ def mean_over_repeats(repeats: Float[np.ndarray, "images neurons repeats"]) -> F
     return np.where(present.any(axis=2), total / np.maximum(present.sum(axis=2), 1), np.nan)
 
 
-def read_folder(folder: Path | str) -> list[Dataset]:
+def read_folder(folder: Path | str) -> list[BrainDataset]:
     """Read all ``.npz`` and ``.nc`` files of a folder, in alphabetical order.
 
     >>> import tempfile
@@ -179,7 +179,7 @@ def read_folder(folder: Path | str) -> list[Dataset]:
     return [dataset for path in paths for dataset in read_dataset(path)]
 
 
-def read_dataset(path: Path | str) -> list[Dataset]:
+def read_dataset(path: Path | str) -> list[BrainDataset]:
     """Read the datasets of one ``.npz`` or ``.nc`` file; docs/brain.md describes the format.
 
     >>> import tempfile
@@ -195,12 +195,12 @@ def read_dataset(path: Path | str) -> list[Dataset]:
 _Arrays = Mapping[str, np.ndarray]
 
 
-def _save(path: Path, dataset: Dataset) -> None:
+def _save(path: Path, dataset: BrainDataset) -> None:
     arrays: dict[str, Any] = {key: value for key, value in vars(dataset).items() if value is not None and len(value)}
     np.savez_compressed(path, **arrays)
 
 
-def _read_npz(path: Path) -> Dataset:
+def _read_npz(path: Path) -> BrainDataset:
     try:
         with zipfile.ZipFile(path), np.load(path, allow_pickle=False) as archive:
             arrays = {key: archive[key] for key in archive.files}
@@ -234,7 +234,7 @@ def _label_counts(path: Path, arrays: _Arrays) -> LabelCounts:
 
 
 # For the array that tells the kind of a dataset: how to make it, and all arrays that its file may have.
-_KINDS: dict[str, tuple[Callable[[Path, _Arrays], Dataset], tuple[str, ...]]] = {
+_KINDS: dict[str, tuple[Callable[[Path, _Arrays], BrainDataset], tuple[str, ...]]] = {
     "responses": (
         _recording,
         ("images", "responses", "region", "groups", "name", "image_names", "neuron_names"),
@@ -324,7 +324,7 @@ def _picture(folder: Path, name: str) -> np.ndarray:
     try:
         from PIL import Image
     except ImportError:
-        raise RuntimeError("pictures need Pillow: pip install 'sleepconv[data]'") from None
+        raise RuntimeError("pictures need Pillow: pip install pillow") from None
     with Image.open(found[0]) as picture:
         return np.asarray(picture.convert("RGB"))
 
@@ -333,5 +333,5 @@ def _xarray() -> ModuleType:
     try:
         import xarray
     except ImportError:
-        raise RuntimeError("NetCDF files need xarray: pip install 'sleepconv[netcdf]'") from None
+        raise RuntimeError("NetCDF files need xarray: pip install xarray netCDF4") from None
     return xarray

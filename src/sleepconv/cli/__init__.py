@@ -6,8 +6,10 @@ import select
 import sys
 from collections.abc import Sequence
 
-from sleepconv.cli import bench, brain, data, demo, results, train
-from sleepconv.cli.verbs import Parser
+from sleepconv.cli import bench, brain, completion, data, demo, results, train
+from sleepconv.cli.verbs import Parser, Version, WithoutHeading
+from sleepconv.experiments.messages import logger, shown_on_standard_error
+from sleepconv.experiments.runs.registry import load_extensions
 
 CLOSED_PIPE = 128 + 13
 
@@ -19,16 +21,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0 on success, 1 after an error, 2 for a usage error, 128 + its number after a signal.
     """
     options = _parser().parse_args(arguments)
-    try:
-        return options.run(options) or 0
-    except (ValueError, TypeError, OSError, RuntimeError, ImportError) as error:
-        if options.debug or (isinstance(error, BrokenPipeError) and _output_is_closed()):
-            raise
-        print(f"sleepconv: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt as interrupt:
-        print(f"sleepconv: {interrupt.args[0] if interrupt.args else 'interrupted'}", file=sys.stderr)
-        return getattr(interrupt, "exit_code", 130)
+    with shown_on_standard_error():
+        try:
+            load_extensions()
+            return options.run(options) or 0
+        except (ValueError, TypeError, OSError, RuntimeError, ImportError) as error:
+            if options.debug or (isinstance(error, BrokenPipeError) and _output_is_closed()):
+                raise
+            logger.error("%s", error)
+            return 1
+        except KeyboardInterrupt as interrupt:
+            logger.error("%s", interrupt.args[0] if interrupt.args else "interrupted")
+            return getattr(interrupt, "exit_code", 130)
 
 
 def program() -> int:
@@ -66,8 +70,10 @@ def _parser() -> argparse.ArgumentParser:
         prog="sleepconv",
         description="Locally connected networks that become convolutional in their sleep.",
         epilog="sleepconv VERB --help has details and an example.",
+        formatter_class=WithoutHeading,
     )
     parser.set_defaults(debug=False)
+    parser.add_argument("--version", action=Version, help="show versions")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     demo.add_demo(verbs)
     results.add_list(verbs)
@@ -81,4 +87,5 @@ def _parser() -> argparse.ArgumentParser:
     brain.add_brain(verbs)
     data.add_data(verbs)
     bench.add_bench(verbs)
+    completion.add_completion(verbs, parser)
     return parser

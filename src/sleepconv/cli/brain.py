@@ -1,9 +1,10 @@
 """``sleepconv brain``: score, table, plugin."""
 
 import argparse
-import sys
 
 from sleepconv.cli.verbs import Verbs
+from sleepconv.experiments.messages import logger
+from sleepconv.files import output_folder
 
 
 def add_brain(verbs: Verbs) -> None:
@@ -75,7 +76,7 @@ def _score(options: argparse.Namespace) -> int:
         data_dir=options.data_dir,
     )
     for path in runs_without_weights(options.runs):
-        print(f"sleepconv: {path} left out: it is not finished, or has no weights", file=sys.stderr)
+        logger.warning("%s left out: it is not finished, or has no weights", path)
     print(rendered(records, "json" if options.json else "text"))
     return 0
 
@@ -83,9 +84,10 @@ def _score(options: argparse.Namespace) -> int:
 def _table(options: argparse.Namespace) -> int:
     from sleepconv.experiments.brain import scoreboard
 
+    out = output_folder(options.out) if options.out else None
     records = scoreboard.read_all_scores(options.records)
-    if options.out:
-        scoreboard.write(records, options.out)
+    if out:
+        scoreboard.write(records, out)
     print(scoreboard.rendered(records, "json" if options.json else options.format))
     return 0
 
@@ -93,5 +95,5 @@ def _table(options: argparse.Namespace) -> int:
 def _plugin(options: argparse.Namespace) -> int:
     from sleepconv.experiments.brain.plugin import write_plugin
 
-    print(write_plugin(options.path, options.out))
+    print(write_plugin(options.path, output_folder(options.out)))
     return 0

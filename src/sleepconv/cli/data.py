@@ -2,12 +2,10 @@
 
 import argparse
 import json
+from textwrap import fill
 
 from sleepconv.cli.verbs import Verbs
-from sleepconv.names import did_you_mean
-
-# Of sleepconv.experiments.data.DATASETS, which takes PyTorch, and so seconds, to import.
-_NAMES = ("digits", "cifar10", "cifar10-16x16", "cifar100", "tiny-imagenet", "imagenet", "fashion-mnist")
+from sleepconv.experiments.runs.registry import DATASETS
 
 
 def add_data(verbs: Verbs) -> None:
@@ -15,8 +13,8 @@ def add_data(verbs: Verbs) -> None:
     data = verbs.add_parser(
         "data",
         help="get, check and show the datasets",
-        description=f"Datasets: {', '.join(_NAMES)}.",
         epilog="example: sleepconv data get cifar10 --data-dir ~/datasets",
+        details=lambda: fill(f"Datasets: {', '.join(DATASETS)}.", 90),
     )
     actions = data.add_subparsers(title="actions", metavar="ACTION", required=True)
     named = argparse.ArgumentParser(add_help=False)
@@ -35,19 +33,10 @@ def add_data(verbs: Verbs) -> None:
     show.add_argument("--out", metavar="FILE", help="the picture to write (default: NAME.png)")
     show.add_argument("--padding", type=int, default=0, metavar="N", help="translate by up to N pixels")
     show.set_defaults(run=_show)
-    bench = actions.add_parser("bench", parents=[where], help="measure how fast batches are made")
-    bench.add_argument("--json", action="store_true", help="print the numbers as JSON")
-    bench.set_defaults(run=_bench)
-
-
-def _check_name(name: str) -> None:
-    if name not in _NAMES:
-        hint = did_you_mean(name, _NAMES) or f"; there are {', '.join(_NAMES)}"
-        raise ValueError(f"there is no dataset {name!r}{hint}")
 
 
 def _get(options: argparse.Namespace) -> int:
-    _check_name(options.name)
+    DATASETS.check(options.name)  # before PyTorch is imported, which takes seconds
     from sleepconv.experiments.data import find_dataset
     from sleepconv.experiments.data.download import get
 
@@ -56,7 +45,7 @@ def _get(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    _check_name(options.name)
+    DATASETS.check(options.name)  # before PyTorch is imported, which takes seconds
     from sleepconv.experiments.data import find_dataset
     from sleepconv.experiments.data.inspection import check
 
@@ -66,16 +55,8 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    _check_name(options.name)
+    DATASETS.check(options.name)  # before PyTorch is imported, which takes seconds
     from sleepconv.experiments.data.inspection import show
 
     print(show(options.name, options.out, data_dir=options.data_dir, padding=options.padding))
-    return 0
-
-
-def _bench(options: argparse.Namespace) -> int:
-    from sleepconv.experiments.data import loading_speed
-
-    result = loading_speed.run(options.data_dir)
-    print(json.dumps(result) if options.json else loading_speed.as_text(result))
     return 0

@@ -2,9 +2,9 @@
 
 import argparse
 import json
-import sys
 
 from sleepconv.cli.verbs import Verbs
+from sleepconv.experiments.messages import logger
 
 
 def add_demo(verbs: Verbs) -> None:
@@ -17,6 +17,9 @@ def add_demo(verbs: Verbs) -> None:
     verb.add_argument("--out", metavar="DIR", default="demo", help="where to write (default: demo)")
     verb.add_argument("--seeds", type=int, default=3, metavar="N", help="number of networks of each kind (default: 3)")
     verb.add_argument("--scale", type=float, default=1.0, metavar="S", help="train this fraction of the epochs")
+    verb.add_argument(
+        "--grids", choices=["given", "learned"], default="given", help="who shares in sleep: given, or learned before"
+    )
     verb.add_argument("--json", action="store_true", help="print the numbers as JSON: {network: {column: accuracy}}")
     verb.set_defaults(run=_demo)
 
@@ -24,9 +27,7 @@ def add_demo(verbs: Verbs) -> None:
 def _demo(options: argparse.Namespace) -> int:
     from sleepconv.experiments.shift_demo import run_demo
 
-    demo = run_demo(
-        options.out, seeds=options.seeds, scale=options.scale, say=lambda text: print(text, file=sys.stderr)
-    )
+    demo = run_demo(options.out, seeds=options.seeds, scale=options.scale, grids=options.grids, say=logger.info)
     files = f"maps:   {demo.pictures[0]}\nreport: {demo.report}"
     print(json.dumps(demo.as_dict()) if options.json else f"\n{demo.table()}\n\n{files}")
     return 0

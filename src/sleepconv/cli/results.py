@@ -2,18 +2,37 @@
 
 import argparse
 import json
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sleepconv.cli.verbs import Verbs
+from sleepconv.experiments.messages import logger
+from sleepconv.files import output_file, output_folder, write_atomically
 
 if TYPE_CHECKING:
     from sleepconv.experiments.runs import RunFolder
 
-_FIGURE_OPTIONS = {"6": ("runs",), "learning": ("runs", "dataset", "scale")}
+_OF_RUNS = {"6": ("runs",), "learning": ("runs", "dataset", "scale")}
+# Options of simulated figures: the field of the simulation, the type of its value or values, and help.
+_OF_SIMULATIONS: dict[str, tuple[str, type, bool, str]] = {
+    "inhibition": ("inhibition", float, False, "α"),
+    "tau": ("tau_ms", float, False, "τ of the circuit, in ms"),
+    "bias": ("bias", float, False, "b of the circuit"),
+    "step": ("step_ms", float, False, "Euler step of the circuit, in ms"),
+    "presentation": ("presentation_ms", float, False, "how long the circuit sees an input, in ms"),
+    "momentum": ("momentum", float, False, "of the weights"),
+    "input-mean": ("input_mean", float, False, "mean of the inputs (default: 0; the paper's text: 1)"),
+    "decays": ("decays", float, True, "γ of each curve"),
+    "decay": ("decay", float, False, "γ of 4-noise"),
+    "noises": ("noises", float, True, "σ of each curve of 4-noise"),
+    "kernel-sizes": ("kernel_sizes", int, True, "k of each curve"),
+    "values": ("values", float, True, "where robustness is simulated"),
+    "neurons": ("neurons", int, False, "how many share"),
+    "repetitions": ("runs", int, False, "simulations that are averaged"),
+    "steps": ("steps", int, False, "iterations"),
+}
 
 
 def add_figure(verbs: Verbs) -> None:
@@ -21,12 +40,21 @@ def add_figure(verbs: Verbs) -> None:
     verb = verbs.add_parser(
         "figure",
         help="draw a figure of the paper from its record, simulated if needed",
-        epilog="example: sleepconv figure 4a --out figures",
+        epilog="example: sleepconv figure 4b --inhibition 3 --tau 20 --out figures",
     )
-    names = ["4a", "4b", "5a", "5b", "4-noise", "6", "learning"]
+    names = ["4a", "4b", "5a", "5b", "4-noise", "robustness", "learned-grids", "6", "learning"]
     verb.add_argument("name", choices=names, help="which figure; learning: the tables' runs, epoch by epoch")
     verb.add_argument("--out", metavar="DIR", default=".", help="where records and figures go (default: here)")
-    verb.add_argument("--seed", type=int, metavar="N", help="of a simulation (default: 0)")
+    simulated = verb.add_argument_group(
+        "of the simulated figures 4a, 4b, 5a, 5b, 4-noise, robustness and learned-grids"
+    )
+    simulated.add_argument("--seed", type=int, metavar="N", help="of a simulation (default: 0)")
+    simulated.add_argument("--measure", choices=["eq6", "pooled"], help="Eq. 6, or log(Σ variance / Σ mean²)")
+    kinds = ["noise", "missing", "wrong", "inhibition", "rectified", "dale"]
+    simulated.add_argument("--against", choices=kinds, help="robustness against what (default: all of them)")
+    for option, (field, kind, several, text) in _OF_SIMULATIONS.items():
+        number = {"type": kind, "metavar": "N" if kind is int else "X", "nargs": "+" if several else None}
+        simulated.add_argument(f"--{option}", dest=f"simulated_{field}", help=text, **number)
     of_runs = verb.add_argument_group("of the figures 6 and learning")
     of_runs.add_argument("--runs", metavar="DIR", nargs="+", help="their records (default: results and runs)")
     of_runs.add_argument("--dataset", metavar="NAME", help="of learning (default: cifar10)")
@@ -35,19 +63,72 @@ def add_figure(verbs: Verbs) -> None:
 
 
 def _figure(options: argparse.Namespace) -> int:
-    for option in ("seed", "runs", "dataset", "scale"):
-        if getattr(options, option) is not None and option not in _FIGURE_OPTIONS.get(options.name, ("seed",)):
-            raise ValueError(f"--{option} does not apply to figure {options.name}")
+    fields = {option: f"simulated_{field}" for option, (field, *_) in _OF_SIMULATIONS.items()}
+    fields |= {option: option for option in ("seed", "measure", "against", "runs", "dataset", "scale")}
+    given = {option: getattr(options, field) for option, field in fields.items()}
+    given = {option: value for option, value in given.items() if value is not None}
+    for option in given.keys() - _options_of(options.name):
+        raise ValueError(f"--{option} does not apply to figure {options.name}")
+    changes = {
+        field: tuple(given[option]) if several else given[option]
+        for option, (field, _, several, _) in _OF_SIMULATIONS.items()
+        if option in given
+    }
+    folder = output_folder(options.out)
     if options.name == "6":
         return _snr_figure(options)
     if options.name == "learning":
         return _learning_figure(options)
+    if options.name == "robustness":
+        return _robustness_figures(options, changes)
+    if options.name == "learned-grids":
+        return _learned_grids_figure(options)
     from sleepconv.experiments.figures import convergence_figures
 
-    folder = Path(options.out)
+    marked = convergence_figures.suffix(changes)
     simulation = convergence_figures.FIGURES[options.name].record
-    record = convergence_figures.load_or_simulate(simulation, folder, seed=options.seed or 0)
-    for path in convergence_figures.draw(options.name, record, folder):
+    record = convergence_figures.load_or_simulate(simulation, folder, seed=options.seed or 0, **changes)
+    pooled = options.measure == "pooled"
+    for path in convergence_figures.draw(options.name, record, folder, pooled=pooled, marked=marked):
+        print(path)
+    return 0
+
+
+def _options_of(figure: str) -> set[str]:
+    """Return the options that a figure has."""
+    if figure in _OF_RUNS:
+        return set(_OF_RUNS[figure])
+    if figure == "learned-grids":
+        return {"seed"}
+    from sleepconv.experiments.figures import convergence_figures, robustness_figure
+
+    text = convergence_figures.FIGURES.get(figure)
+    parameters = robustness_figure.PARAMETERS if text is None else text.parameters
+    others = {"seed", "against"} if text is None else {"seed"} if figure == "4-noise" else {"seed", "measure"}
+    return others | {option for option, (field, *_) in _OF_SIMULATIONS.items() if field in parameters}
+
+
+def _robustness_figures(options: argparse.Namespace, changes: dict[str, object]) -> int:
+    from sleepconv.experiments.figures import convergence_figures, robustness_figure
+    from sleepconv.simulation.robustness import AGAINST
+
+    if "values" in changes and options.against is None:
+        raise ValueError("--values needs --against: what is swept")
+    folder, marked = Path(options.out), convergence_figures.suffix(changes)
+    for against in AGAINST if options.against is None else (options.against,):
+        name = f"robustness-{against}"
+        record = convergence_figures.load_or_simulate(name, folder, seed=options.seed or 0, **changes)
+        for path in robustness_figure.draw(record, folder, marked=marked):
+            print(path)
+    return 0
+
+
+def _learned_grids_figure(options: argparse.Namespace) -> int:
+    from sleepconv.experiments.figures import learned_grids_figure
+
+    setup = learned_grids_figure.LearnedGrids(seed=options.seed or 0)
+    record = learned_grids_figure.load_or_learn(Path(options.out), setup)
+    for path in learned_grids_figure.draw(record, Path(options.out)):
         print(path)
     return 0
 
@@ -58,7 +139,7 @@ def _snr_figure(options: argparse.Namespace) -> int:
 
     runs = _whole_runs(_existing(options.runs) or DEFAULT_RUNS)
     if not any(snr_figure.find_runs_of_figure(runs)):
-        _print_to_stderr(["no run of figure 6 is among the records: sleepconv sweep cifar10_figure_6a trains one"])
+        _warn(["no run of figure 6 is among the records: sleepconv sweep cifar10_figure_6a trains one"])
     for path in snr_figure.draw(runs, Path(options.out)):
         print(path)
     return 0
@@ -70,7 +151,7 @@ def _learning_figure(options: argparse.Namespace) -> int:
 
     chosen = {"dataset": options.dataset or "cifar10", "scale": options.scale}
     learning = learning_figure.read_learning(_existing(options.runs) or DEFAULT_RUNS, **chosen)
-    _print_to_stderr(learning.left_out)
+    _warn(learning.left_out)
     for path in learning_figure.draw(learning, Path(options.out)):
         print(path)
     return 0
@@ -100,9 +181,9 @@ def _list(options: argparse.Namespace) -> int:
         from sleepconv.experiments.bench.cost import probe
 
         speed = probe()
-    entries = listing.overview(records, options.dataset, speed)
+    entries = listing.recipe_rows(records, options.dataset, speed)
     print(json.dumps(entries) if options.json else listing.as_text(entries))
-    _print_to_stderr(records.left_out)
+    _warn(records.left_out)
     return 0
 
 
@@ -124,7 +205,7 @@ def _runs(options: argparse.Namespace) -> int:
     from sleepconv.experiments.results import overview
     from sleepconv.experiments.results.records import DEFAULT_RUNS
 
-    entries = overview.overview(_whole_runs(_existing(options.runs) or DEFAULT_RUNS))
+    entries = overview.run_rows(_whole_runs(_existing(options.runs) or DEFAULT_RUNS))
     sheet = overview.as_sheet(entries, brief=options.brief)
     print(json.dumps(entries) if options.json else getattr(sheet, options.format)())
     return 0
@@ -146,7 +227,7 @@ def _keep(options: argparse.Namespace) -> int:
     runs = _whole_runs(_existing(options.runs) or [])
     if not runs:
         raise FileNotFoundError(f"no run in {', '.join(options.runs)}: a run is a folder with a recipe.json")
-    kept = Path(options.into).resolve()
+    kept = output_folder(options.into).resolve()
     if any(kept in folder.path.resolve().parents for folder in runs):
         raise ValueError(f"the runs are in {options.into} already; choose another folder with --into")
     finished = [folder for folder in runs if folder.summary() is not None]
@@ -157,7 +238,7 @@ def _keep(options: argparse.Namespace) -> int:
         except (ValueError, OSError) as error:
             failed.append(f"{folder.path} was not kept: {error}")
     left_out = [f"{folder.path} left out: it is not finished" for folder in runs if folder not in finished]
-    _print_to_stderr(failed + left_out)
+    _warn(failed + left_out)
     return 1 if failed else 0
 
 
@@ -190,29 +271,31 @@ def _table_name(text: str) -> int | str:
 def _table(options: argparse.Namespace) -> int:
     from sleepconv.experiments.results import tables
     from sleepconv.experiments.results.records import DEFAULT_RUNS
-    from sleepconv.files import write_atomically
 
+    out = output_file(options.out) if options.out else None
     chosen = {"dataset": options.dataset, "scale": options.scale}
     blocks, left_out = tables.blocks(options.table, _existing(options.runs) or DEFAULT_RUNS, **chosen)
     text = json.dumps([b.as_dict() for b in blocks]) + "\n" if options.json else tables.rendered(blocks, options.format)
-    if options.out:
-        write_atomically(Path(options.out), text)
-    print(options.out or text.rstrip("\n"))
-    _print_to_stderr(left_out)
+    if out:
+        write_atomically(out, text)
+    print(out or text.rstrip("\n"))
+    _warn(left_out)
     return 0
 
 
 def _existing(folders: list[str] | None) -> list[str] | None:
     """Return the folders that were named, and raise an error if one does not exist."""
     for folder in folders or ():
+        if Path(folder).is_file():
+            raise NotADirectoryError(f"{folder} is a file; name a folder of runs")
         if not Path(folder).is_dir():
             raise FileNotFoundError(f"the folder {folder} does not exist")
     return folders
 
 
-def _print_to_stderr(lines: Sequence[str]) -> None:
+def _warn(lines: Sequence[str]) -> None:
     for line in lines:
-        print(f"sleepconv: {line}", file=sys.stderr)
+        logger.warning("%s", line)
 
 
 def add_report(verbs: Verbs) -> None:
@@ -242,7 +325,7 @@ def _report(options: argparse.Namespace) -> int:
     runs = _whole_runs(options.runs, _check_pictures)
     print(write_report(runs, options.out, data_dir=options.data_dir))
     lost = [folder.path for folder in runs if folder.weights_lost()]
-    _print_to_stderr([f"the weights of {path} are missing; the report does without them" for path in lost])
+    _warn([f"the weights of {path} are missing; the report does without them" for path in lost])
     return 0
 
 
@@ -265,7 +348,7 @@ def _whole_runs(paths: Sequence[str], *checks: "Callable[[RunFolder], None]") ->
             for check in (RunFolder.check, *checks):
                 check(folder)
         except (ValueError, OSError) as error:
-            _print_to_stderr([f"{folder.path} left out: {error}"])
+            _warn([f"{folder.path} left out: {error}"])
         else:
             whole.append(folder)
     return whole

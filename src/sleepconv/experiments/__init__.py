@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sleepconv.experiments import data, paper, runs, training
-    from sleepconv.experiments.runs import Run, RunFolder
+    from sleepconv.experiments.data import register_dataset
+    from sleepconv.experiments.paper import register_recipe, register_table
+    from sleepconv.experiments.runs import Run, RunFolder, register_network, register_rule
     from sleepconv.experiments.training import train
 
 # Imported when they are first used: tables need no PyTorch.
@@ -18,10 +20,26 @@ _HOMES = {
     **dict.fromkeys(["data", "paper", "runs", "training"]),
     "Run": "runs",
     "RunFolder": "runs",
+    "register_dataset": "data",
+    **dict.fromkeys(["register_network", "register_rule"], "runs"),
+    **dict.fromkeys(["register_recipe", "register_table"], "paper"),
     "train": "training",
 }
 
-__all__ = ["Run", "RunFolder", "data", "paper", "runs", "train", "training"]
+__all__ = [
+    "Run",
+    "RunFolder",
+    "data",
+    "paper",
+    "register_dataset",
+    "register_network",
+    "register_recipe",
+    "register_rule",
+    "register_table",
+    "runs",
+    "train",
+    "training",
+]
 
 
 def __getattr__(name: str) -> Any:

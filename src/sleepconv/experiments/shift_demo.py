@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from sleepconv.experiments.data import Task, TensorSource, digits, load_task, on_visual_field
+from sleepconv.experiments.data import load_task
+from sleepconv.experiments.data.digits import SEEN_COLUMNS
 from sleepconv.experiments.figures.drawing import STYLE, load_pyplot, save
 from sleepconv.experiments.figures.visual_field import (
     VisualField,
@@ -28,26 +28,27 @@ from sleepconv.experiments.figures.visual_field import (
     read_visual_field,
 )
 from sleepconv.experiments.interrupts import terminated_like_interrupted
+from sleepconv.experiments.paper import recipe, table_rows
 from sleepconv.experiments.report import write_report
 from sleepconv.experiments.results.sheets import Sheet
 from sleepconv.experiments.runs import Run, RunFolder, run_path
 from sleepconv.experiments.runs.machine import available_cores
+from sleepconv.experiments.runs.run import Grids
 from sleepconv.experiments.sweep import sweep
 from sleepconv.experiments.training import train
 from sleepconv.experiments.workers import Processes, receive_run
+from sleepconv.files import output_folder
 
-NETWORKS: dict[str, dict[str, Any]] = {
-    "convolutional": {"connectivity": "convolutional"},
-    "local": {"connectivity": "local"},
-    "local with sleep": {"connectivity": "local", "sleep_every": 1},
-}
-_SEEN_COLUMNS = range(5)
+DEMO_NETWORKS = table_rows("demo", "digits-left")
+"""The recipe of each network."""
 _PARTS = {"0–4, seen in training": range(5), "6–10, never seen": range(6, 11), "12–16, never seen": range(12, 17)}
 _INTRODUCTION = """<p>Three networks of three 3×3 layers (strides 1, 2, 2) saw handwritten digits only in the left part
 of a 12×24 visual field. Then they were tested with digits at every place. The theory says: a locally connected network
 knows nothing on the right; with sleep it recognises digits 12 pixels away from where it has seen them, as far as its
 lateral grids reach, and not in between; a convolutional network recognises them everywhere. This was measured, in
 percent by the column of the digit's left edge (mean of {runs}):</p>"""
+
+_LEARNED = "<p>The network that sleeps has learned its lateral grids from correlations before training.</p>"
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,12 @@ class Demo:
 
 
 def run_demo(
-    out: str | PathLike[str], *, seeds: int = 3, scale: float = 1.0, say: Callable[[str], object] = lambda text: None
+    out: str | PathLike[str],
+    *,
+    seeds: int = 3,
+    scale: float = 1.0,
+    grids: Grids = "given",
+    say: Callable[[str], object] = lambda text: None,
 ) -> Demo:
     """Train the three networks, test them at every place, draw the maps and write the report.
 
@@ -86,6 +92,7 @@ def run_demo(
         out: the folder to write to; what an earlier demo left there is replaced.
         seeds: the number of networks of each kind.
         scale: the fraction of the epochs to train.
+        grids: of the network that sleeps: "given", or "learned" from correlations before training.
         say: called with a line about each event.
 
     >>> with tempfile.TemporaryDirectory() as out:  # doctest: +SKIP
@@ -94,55 +101,41 @@ def run_demo(
     if seeds < 1:
         raise ValueError(f"`seeds` must be at least 1, got {seeds}")
     load_pyplot()
-    out = Path(out)
-    out.mkdir(parents=True, exist_ok=True)
     runs = {
-        (network, seed): demo_run(network, seed=seed, scale=scale)
-        for network in reversed(NETWORKS)
+        (network, seed): demo_run(network, seed=seed, scale=scale, grids=grids)
+        for network in reversed(DEMO_NETWORKS)
         for seed in range(seeds)
     }
+    out = output_folder(out)
+    out.mkdir(parents=True, exist_ok=True)
     with (
         terminated_like_interrupted("the demo was stopped"),
         tempfile.TemporaryDirectory(dir=out, prefix=".demo-") as draft,
     ):
         _train_all(list(runs.values()), Path(draft), say)
         folders = {key: _settle(run_path(draft, run), run_path(out / "runs", run)) for key, run in runs.items()}
-    fields = {network: mean_of([_field(folders[network, seed]) for seed in range(seeds)]) for network in NETWORKS}
+    fields = {network: mean_of([_field(folders[network, seed]) for seed in range(seeds)]) for network in DEMO_NETWORKS}
     pictures = _draw_maps(fields, out)
     table = Sheet("", ["", *_PARTS], _part_rows(fields)).html()
     report = write_report(
-        [folders[network, seed] for network in NETWORKS for seed in range(seeds)],
+        [folders[network, seed] for network in DEMO_NETWORKS for seed in range(seeds)],
         out / "report.html",
         title="Digits where no digit was ever seen",
-        introduction=_INTRODUCTION.format(runs=_runs(seeds)) + table,
+        introduction=_INTRODUCTION.format(runs=_runs(seeds)) + table + (_LEARNED if grids == "learned" else ""),
     )
     return Demo(fields, seeds, report, pictures)
 
 
-def demo_run(network: str, *, seed: int = 0, scale: float = 1.0) -> Run:
-    """Return the run of one of the three networks.
+def demo_run(network: str, *, seed: int = 0, scale: float = 1.0, grids: Grids = "given") -> Run:
+    """Return the run of one of the three networks; only the one that sleeps has use for learned grids.
 
     >>> demo_run("local with sleep").sleep_every
     1
     """
-    name = f"demo_{network.replace(' ', '_')}"
-    common: dict[str, Any] = {"dataset": "digits", "network": "three_layers", "padding": 0, "precision": "float32"}
-    schedule: dict[str, Any] = {"learning_rate": 2e-2, "batch_size": 128, "epochs": 30}
-    return Run(name=name, **common, **schedule, **NETWORKS[network], seed=seed, scale=scale)
-
-
-def _left_task() -> Task:
-    """Return digits for training, only in the left part of the visual field, and for evaluation, in its middle.
-
-    >>> _left_task().input_size
-    (1, 12, 24)
-    """
-    left, middle = on_visual_field(columns=_SEEN_COLUMNS), on_visual_field(rows=[2], columns=[2])
-    return replace(
-        load_task("digits"),
-        train=TensorSource(digits(train=True), left),
-        evaluation=TensorSource(digits(train=False), middle),
-    )
+    run = recipe(DEMO_NETWORKS[network], seed=seed, scale=scale)
+    if grids == "learned" and run.sleep_every:
+        run = run.changed(name=f"{run.name}_learned_grids", grids=grids)
+    return run
 
 
 def _part_rows(fields: dict[str, VisualField]) -> list[list[str]]:
@@ -192,11 +185,11 @@ def _train_all(runs: Sequence[Run], into: Path, say: Callable[[str], object]) ->
 def _train_and_test(run: Run, into: str) -> None:
     """Do the work of one process of `_train_all`."""
     records = RunFolder(run_path(into, run))
-    task = _left_task()
+    task = load_task(run.dataset)
     train(run, records.path, task=task, quiet=True)
     field = measure_visual_field(records.load_model(), task)
     assert field is not None
-    replace(field, seen=(field.rows, list(_SEEN_COLUMNS))).write(records)
+    replace(field, seen=(field.rows, list(SEEN_COLUMNS))).write(records)
 
 
 def _settle(draft: Path, final: Path) -> RunFolder:

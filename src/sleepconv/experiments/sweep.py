@@ -8,17 +8,20 @@ is still missing.
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from math import inf
 from pathlib import Path
 from typing import Literal
 
 from sleepconv.experiments.interrupts import terminated_like_interrupted
-from sleepconv.experiments.paper import RECIPES, SEARCHES, TABLES, datasets_of, recipe, table_rows
+from sleepconv.experiments.paper import RECIPES, SEARCHES, TABLES, datasets_of, recipe, table_rows, varied
 from sleepconv.experiments.paper.numbers import RATES
 from sleepconv.experiments.results.listing import readable
 from sleepconv.experiments.results.searches import conclude
 from sleepconv.experiments.runs import Run, RunFolder, run_path
 from sleepconv.experiments.runs.machine import available_cores
+from sleepconv.experiments.runs.registry import load_extensions
 from sleepconv.experiments.workers import Processes, RayTasks, SlurmJobs, WorkerDiedError, Workers
+from sleepconv.files import output_folder
 from sleepconv.names import did_you_mean
 
 RESTARTS = 3
@@ -35,8 +38,10 @@ def run_sweep(
     dataset: str | None = None,
     seeds: int = 1,
     scale: float = 1.0,
+    settings: Sequence[str] = (),
     runs: str = "runs",
     data_dir: str | None = None,
+    complete: bool = True,
     jobs: int | None = None,
     threads: int | None = None,
     on: Where = "local",
@@ -52,8 +57,10 @@ def run_sweep(
         dataset: the one of a table's datasets to train; by default all of them.
         seeds: the number of runs of each recipe, from seed 0.
         scale: the fraction of the epochs to train.
+        settings: changes of every recipe, each as "FIELD=VALUE"; the names of the runs tell them.
         runs: the folder of the run folders.
         data_dir: the folder of the datasets.
+        complete: require the datasets' official number of images.
         jobs: the number of runs at a time; by default 1 on this machine, and as many as possible elsewhere.
         threads: the threads of each run; by default the cores divided by ``jobs``, on SLURM the cores of the job.
         on: where to train: "local", "ray" or "slurm".
@@ -70,9 +77,10 @@ def run_sweep(
     0
     """
     wanted = list(dict.fromkeys(each for name in names for each in names_in(name, dataset)))
-    into = Path(runs).resolve()
+    into = output_folder(runs).resolve()
     data_dir = None if data_dir is None else str(Path(data_dir).expanduser().resolve())
-    chosen = runs_of(wanted, seeds=seeds, scale=scale)
+    chosen = runs_of(wanted, seeds=seeds, scale=scale, settings=settings)
+    options = dict(_option(text) for text in slurm)
     for name, value in {"jobs": jobs, "threads": threads}.items():
         if value is not None and value < 1:
             raise ValueError(f"`{name}` must be at least 1, got {value}")
@@ -85,13 +93,15 @@ def run_sweep(
         return 0
     workers: Workers
     if on == "ray":
-        workers = RayTasks(into, data_dir, address=ray, threads=threads or available_cores(), count=jobs)
+        cores = threads or available_cores()
+        workers = RayTasks(into, data_dir, address=ray, threads=cores, count=jobs, complete=complete)
     elif on == "slurm":
-        options = dict(_option(text) for text in slurm)
-        workers = SlurmJobs(into, data_dir, threads=threads, count=jobs or len(missing) or 1, options=options)
+        count = jobs or len(missing) or 1
+        workers = SlurmJobs(into, data_dir, threads=threads, count=count, options=options, complete=complete)
     else:
         command = [sys.executable, "-m", "sleepconv", "train", "-", "--runs", str(into)]
         command += [] if data_dir is None else ["--data-dir", data_dir]
+        command += [] if complete else ["--incomplete"]
         workers = Processes(into, command, count=jobs or 1, threads=threads)
     before = len(chosen) - len(missing)
     say(f"{len(chosen)} runs, {before} of them done before; {workers.count} at a time")
@@ -113,6 +123,7 @@ def names_in(name: str, dataset: str | None = None) -> list[str]:
     >>> names_in("table10", "cifar10")[0]
     'cifar10_padding0_convolutional_grid'
     """
+    load_extensions()
     tables = {table if isinstance(table, str) else f"table{table}": table for table in TABLES}
     known = [*tables, *RECIPES, *SEARCHES]
     if name not in known:
@@ -131,15 +142,22 @@ def names_in(name: str, dataset: str | None = None) -> list[str]:
     return [f"{each}_grid" for each in recipes] if table in RATES else recipes
 
 
-def runs_of(names: Iterable[str], *, seeds: int, scale: float) -> list[Run]:
+def runs_of(names: Iterable[str], *, seeds: int, scale: float, settings: Sequence[str] = ()) -> list[Run]:
     """Return every run of these recipes and searches, seed by seed, so that whole tables are complete early.
 
     >>> [run.title for run in runs_of(["cifar10_local"], seeds=2, scale=0.1)]
     ['cifar10_local scale 0.1 seed 0', 'cifar10_local scale 0.1 seed 1']
+    >>> runs_of(["cifar10_local"], seeds=1, scale=1.0, settings=["epochs=800"])[0].name
+    'cifar10_local-epochs=800'
     """
     if seeds < 1:
         raise ValueError(f"`seeds` must be at least 1, got {seeds}")
-    points = [run for name in names for run in (SEARCHES[name]() if name in SEARCHES else [recipe(name)])]
+    names = list(names)
+    if settings and (searches := [name for name in names if name in SEARCHES]):
+        raise ValueError(f"settings change recipes, but {searches[0]} is a search, whose points stay as they are")
+    if fixed := [text for text in settings if text.partition("=")[0] in ("seed", "scale", "name")]:
+        raise ValueError(f"{fixed[0]} cannot be set for all runs of a sweep; use --seeds or --scale")
+    points = [run for name in names for run in (SEARCHES[name]() if name in SEARCHES else [varied(name, settings)])]
     return [run.changed(seed=seed, scale=scale) for seed in range(seeds) for run in points]
 
 
@@ -209,7 +227,8 @@ def _train_to_the_end(run: Run, workers: Workers, say: Say) -> str | None:
 
 def _result(run: Run, workers: Workers) -> str:
     summary = RunFolder(run_path(workers.into, run)).summary() or {}
-    return f"top-1 {summary['top1']:.1f} % on the {summary['set']} set in {readable(summary['seconds'])}"
+    awake = ", without any sleep: it was too short" if run.never_sleeps(summary.get("steps", inf)) else ""
+    return f"top-1 {summary['top1']:.1f} % on the {summary['set']} set in {readable(summary['seconds'])}{awake}"
 
 
 def _option(text: str) -> tuple[str, int | str]:

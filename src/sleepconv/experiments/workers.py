@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from sleepconv.experiments.runs import Run, run_path
 from sleepconv.experiments.runs.machine import available_cores
+from sleepconv.experiments.runs.registry import EXTENSIONS, extensions_for_workers, load_extensions
 
 _A_DAY = 24 * 60  # minutes
 _STOPPED = "the sweep was stopped"
@@ -88,7 +89,7 @@ class Processes(Workers):
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
-            env=os.environ | {"OMP_NUM_THREADS": self._threads, "MKL_NUM_THREADS": self._threads},
+            env=self._environment(),
             start_new_session=True,  # Ctrl-C is for the sweep, which then asks its workers to stop
         )
         assert process.stdin is not None
@@ -96,6 +97,11 @@ class Processes(Workers):
             process.stdin.write(json.dumps(asdict(run)) + "\n")
             process.stdin.flush()
         return process
+
+    def _environment(self) -> dict[str, str]:
+        threads = {"OMP_NUM_THREADS": self._threads, "MKL_NUM_THREADS": self._threads}
+        extensions = [os.environ.get(EXTENSIONS, ""), *extensions_for_workers()]
+        return os.environ | threads | {EXTENSIONS: ",".join(filter(None, extensions))}
 
     def _wait(self, worker: "subprocess.Popen[str]") -> str | None:
         assert worker.stderr is not None
@@ -143,11 +149,12 @@ class RayTasks(Workers):
         threads: int,
         address: str = "auto",
         count: int | None = None,
+        complete: bool = True,
     ) -> None:
         try:
             import ray
         except ImportError as error:
-            raise ImportError("Ray is not installed: pip install 'sleepconv[ray]'") from error
+            raise ImportError("Ray is not installed: pip install ray") from error
         try:
             ray.init(address=address, log_to_driver=False, logging_level="ERROR")
         except ConnectionError as error:
@@ -156,7 +163,7 @@ class RayTasks(Workers):
         gpus = 1 if resources.get("GPU") else 0
         most = max(1, int(resources["GPU"] if gpus else resources.get("CPU", 1) // threads))
         super().__init__(into, min(most, count or most))
-        self._ray, self._arguments = ray, (into, data_dir, threads)
+        self._ray, self._arguments = ray, (into, data_dir, threads, complete, extensions_for_workers())
         # Ray's own retries are off: the sweep counts and reports them the same way everywhere.
         self._task = ray.remote(num_cpus=threads, num_gpus=gpus, max_retries=0, max_calls=1)(_train_remotely)
 
@@ -194,13 +201,15 @@ class SlurmJobs(Workers):
         threads: int | None = None,
         options: Mapping[str, Any] | None = None,
         cluster: Literal["slurm", "local"] = "slurm",
+        complete: bool = True,
     ) -> None:
         try:
             import submitit
         except ImportError as error:
-            raise ImportError("submitit is not installed: pip install 'sleepconv[slurm]'") from error
+            raise ImportError("submitit is not installed: pip install submitit") from error
         super().__init__(into, count)
-        self._died, self._arguments = submitit.core.utils.UncompletedJobError, (into, data_dir, threads)
+        self._died = submitit.core.utils.UncompletedJobError
+        self._arguments = (into, data_dir, threads, complete, extensions_for_workers())
         self._executor = submitit.AutoExecutor(into / "slurm" / "%j", cluster=cluster, slurm_max_num_timeout=1000)
         chosen = {"time": _A_DAY, "job_name": "sleepconv", "additional_parameters": {"requeue": True}}
         chosen |= {} if threads is None else {"cpus_per_task": threads}
@@ -242,7 +251,9 @@ class _Requeueable:
         return DelayedSubmission(self)  # the training writes checkpoints itself
 
 
-def _train_remotely(run: Run, into: Path, data_dir: str | None, threads: int | None) -> str | None:
+def _train_remotely(
+    run: Run, into: Path, data_dir: str | None, threads: int | None, complete: bool, extensions: list[str]
+) -> str | None:
     """Train a run in a worker on some machine; return why it failed, or None."""
     import torch
 
@@ -251,7 +262,8 @@ def _train_remotely(run: Run, into: Path, data_dir: str | None, threads: int | N
     if threads is not None:
         torch.set_num_threads(threads)
     try:
-        train(run, run_path(into, run), data_dir=data_dir, quiet=True)
+        load_extensions(extensions)
+        train(run, run_path(into, run), data_dir=data_dir, complete=complete, quiet=True)
     except (ValueError, TypeError, OSError, RuntimeError, ImportError) as error:
         return str(error)
     return None

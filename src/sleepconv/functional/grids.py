@@ -56,16 +56,22 @@ def lateral_grids(
         per_axis(name, value, axes)
         for name, value in [("kernel_size", kernel_size), ("stride", stride), ("dilation", dilation)]
     )
-    if period is None:
-        periods = tuple(k * d if gcd(k, d) > 1 else k for k, d in zip(kernel, dilations, strict=True))
-    else:
-        periods = per_axis("period", period, axes)
+    periods = pattern_period(kernel, dilations) if period is None else per_axis("period", period, axes)
     grids = torch.zeros(tuple(output_size), dtype=torch.int64)
     for axis, (size, p, s) in enumerate(zip(output_size, periods, strides, strict=True)):
         spacing = min(p // gcd(p, s), size)
         phase = torch.arange(size) % spacing
         grids = grids * spacing + phase.reshape([-1 if a == axis else 1 for a in range(axes)])
     return grids
+
+
+def pattern_period(kernel_size: Sequence[int], dilation: Sequence[int]) -> tuple[int, ...]:
+    """Return the period of the patterns that span a filter's inputs: k, or k·dilation if they have a common factor.
+
+    >>> pattern_period((3, 3), (1, 2)), pattern_period((3, 3), (3, 3))
+    ((3, 3), (9, 9))
+    """
+    return tuple(k * d if gcd(k, d) > 1 else k for k, d in zip(kernel_size, dilation, strict=True))
 
 
 def interior_neurons(
@@ -121,3 +127,32 @@ def joined_grids(grids: Sequence[Int64[Tensor, "*output_size"]]) -> Int64[Tensor
             least = joined.new_full((int(numbers.max()) + 1,), joined.numel())
             joined = least.scatter_reduce(0, numbers, joined, "amin")[numbers]
     return joined.unique(return_inverse=True)[1].reshape(grids[0].shape)
+
+
+def adjusted_rand_index(first: Int64[Tensor, "*neurons"], second: Int64[Tensor, "*neurons"]) -> float:
+    r"""Return how well two partitions of the same neurons agree: 1 if they are the same, about 0 if by chance only.
+
+    .. math:: ARI = \frac{\sum_{gh} \binom{n_{gh}}{2} - E}{\frac12 (A + B) - E}, \qquad E = \frac{AB}{\binom{n}{2}}
+
+    Hubert and Arabie (1985), where n_gh neurons belong to grid g of one partition and h of the other, and A and B count
+    the pairs within the grids of each. The numbers of the grids do not matter.
+
+    >>> adjusted_rand_index(torch.tensor([0, 1, 0, 1]), torch.tensor([5, 2, 5, 2]))
+    1.0
+    >>> adjusted_rand_index(torch.tensor([0, 1, 0, 1]), torch.tensor([0, 0, 0, 0]))
+    0.0
+    """
+    if first.shape != second.shape or first.numel() == 0:
+        raise ValueError(
+            f"both partitions must have the same neurons, at least one, got {tuple(first.shape)} and "
+            f"{tuple(second.shape)}"
+        )
+    both = torch.stack([first.flatten(), second.flatten()])
+    together, own, other = (_pairs(numbers.unique(dim=-1, return_counts=True)[1]) for numbers in (both, *both))
+    chance = own * other / max(_pairs(torch.tensor([first.numel()])), 1)
+    most = (own + other) / 2
+    return 1.0 if most == chance else (together - chance) / (most - chance)
+
+
+def _pairs(counts: Tensor) -> int:
+    return int((counts * (counts - 1)).sum()) // 2

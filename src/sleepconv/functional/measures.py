@@ -1,6 +1,6 @@
-"""A measure of how far a set of filters is from weight sharing."""
+"""Measures of how far a set of filters is from weight sharing."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int64
@@ -36,20 +36,56 @@ def weight_snr(
     >>> weight_snr(LocallyConnected2d(1, 4, 3, input_size=9)) < 1
     tensor(True)
     """
+    moments = _moments(weight, grids)
+    return torch.stack([_ratio(m.mean.square(), m.variance).mean() for m in moments]).mean()
+
+
+@torch.no_grad()
+def pooled_weight_snr(
+    weight: Float[Tensor, "*neurons_and_filter"] | nn.Module, grids: Int64[Tensor, "*neurons"] | None = None
+) -> Float[Tensor, ""]:
+    r"""Return the signal-to-noise ratio of all weights together: the sum of mean² over the sum of the variances.
+
+    .. math:: \frac{\sum_j (\frac1N \sum_i (w_i)_j)^2}
+        {\sum_j \frac1N \sum_i ((w_i)_j - \frac1N \sum_{i'} (w_{i'})_j)^2}
+
+    Not in the paper. Eq. 6 (``weight_snr``) is a mean of ratios, which one weight on which all neurons happen to agree
+    can make arbitrarily large; this ratio of sums is not. In a layer the sums are over weights and grids.
+
+    Args:
+        weight: a layer or a tensor, as for ``weight_snr``.
+        grids: the grid of each neuron, as for ``weight_snr``.
+
+    >>> weight = torch.tensor([[1.0, 2.0], [3.0, 2.0]])  # the second weight is shared already
+    >>> pooled_weight_snr(weight), weight_snr(weight)
+    (tensor(8.), tensor(inf))
+    """
+    moments = _moments(weight, grids)
+    return _ratio(sum(m.mean.square().sum() for m in moments), sum(m.variance.sum() for m in moments))
+
+
+class _Moments(NamedTuple):
+    """Mean and variance of each weight over the neurons that share it."""
+
+    mean: Tensor
+    variance: Tensor
+
+
+def _moments(weight: Any, grids: Tensor | None) -> list[_Moments]:
+    """Return the moments within each grid of several neurons."""
     if isinstance(weight, nn.Module):
         weight, grids = _of_layer(weight, grids)
     if grids is None:
-        return _snr_of_one_set(weight)
+        return [_moments_of_one_set(weight)]
     grids = grids.cpu()
     neurons = neurons_per_grid(weight, grids)
     if int(neurons.max()) < 2:
         raise ValueError(f"each of the {grids.numel()} grids has one neuron: there is no variance within grids")
-    ratios = [
-        _snr_of_grid([weight[index] for index in indices], grids.dim())
+    return [
+        _moments_of_grid([weight[index] for index in indices], grids.dim())
         for grid, indices in grid_indices(grids)
         if neurons[grid] > 1
     ]
-    return torch.stack(ratios).mean()
 
 
 def _of_layer(layer: Any, grids: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -61,7 +97,7 @@ def _of_layer(layer: Any, grids: Tensor | None) -> tuple[Tensor, Tensor]:
     return layer.weight, layer.grids if grids is None else grids
 
 
-def _snr_of_one_set(weight: Tensor) -> Tensor:
+def _moments_of_one_set(weight: Tensor) -> _Moments:
     if not isinstance(weight, Tensor) or not weight.is_floating_point():
         got = weight.dtype if isinstance(weight, Tensor) else type(weight).__name__
         raise TypeError(f"expected a floating point tensor or a layer, got {got}")
@@ -74,10 +110,10 @@ def _snr_of_one_set(weight: Tensor) -> Tensor:
     if weight.dim() < 1 or len(weight) < 2:
         raise ValueError(f"a variance needs at least two neurons (axis 0), got shape {tuple(weight.shape)}")
     offsets = weight - weight[0]
-    return _ratio(weight[0], offsets.sum(dim=0), offsets.square().sum(dim=0), len(weight))
+    return _from_offsets(weight[0], offsets.sum(dim=0), offsets.square().sum(dim=0), len(weight))
 
 
-def _snr_of_grid(blocks: list[Tensor], positions: int) -> Tensor:
+def _moments_of_grid(blocks: list[Tensor], positions: int) -> _Moments:
     """Sum moments row by row, without copying the weights."""
     first = blocks[0][(0,) * positions].to(torch.promote_types(blocks[0].dtype, torch.float32))
     total, squares, neurons = torch.zeros_like(first), torch.zeros_like(first), 0
@@ -86,11 +122,14 @@ def _snr_of_grid(blocks: list[Tensor], positions: int) -> Tensor:
         total += offsets.sum(dim=0)
         squares += offsets.square_().sum(dim=0)
         neurons += len(offsets)
-    return _ratio(first, total, squares, neurons)
+    return _from_offsets(first, total, squares, neurons)
 
 
-def _ratio(first: Tensor, total: Tensor, squares: Tensor, neurons: int) -> Tensor:
-    """Return mean² / variance from sums of differences to the first neuron, which are exactly 0 for equal weights."""
+def _from_offsets(first: Tensor, total: Tensor, squares: Tensor, neurons: int) -> _Moments:
+    """Return the moments from sums of differences to the first neuron, which are exactly 0 for equal weights."""
     offset = total / neurons
-    variance = (squares / neurons - offset.square()).clamp(min=0)
-    return torch.where(variance == 0, torch.inf, (first + offset).square() / variance).mean()
+    return _Moments(first + offset, (squares / neurons - offset.square()).clamp(min=0))
+
+
+def _ratio(signal: Any, noise: Any) -> Tensor:
+    return torch.where(noise == 0, torch.inf, signal / noise)

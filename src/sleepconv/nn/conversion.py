@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from sleepconv.functional.sizes import check_int
-from sleepconv.nn.dry_run import Kind, Run, Size, Visit, check_convertible, rehearse, visit_layers
+from sleepconv.nn.dry_run import Kind, Rehearsal, Size, Visit, check_convertible, rehearse, visit_layers
 from sleepconv.nn.layout import Chains, forget_layout
 from sleepconv.nn.modules import (
     LocallyConnected,
@@ -285,7 +285,7 @@ def _warn_left_alone(why: str, names: Iterable[str]) -> None:
 def _exchange(
     model: nn.Module,
     layers: Mapping[str, tuple[nn.Module, Any]],
-    runs: list[Run],
+    runs: list[Rehearsal],
     sample_input: Any,
     *,
     copy_weights: bool,
@@ -332,7 +332,7 @@ def _replace_layers(model: nn.Module, replacements: Mapping[nn.Module, Any]) -> 
 
 
 def _check_converted(
-    model: nn.Module, chains: Chains, layers: Mapping[str, Any], runs: list[Run], sample_input: Any
+    model: nn.Module, chains: Chains, layers: Mapping[str, Any], runs: list[Rehearsal], sample_input: Any
 ) -> None:
     """Watch the converted model run; raise an error if it fails where it did not before, or ignores a new layer."""
     called: set[nn.Module] = set()

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 Size = tuple[int, ...]
-Run = tuple[Any, bool]  # the sample, and whether in training mode
+Rehearsal = tuple[Any, bool]  # the sample, and whether in training mode
 
 _LIKE_ITSELF = (Tensor.new_empty, Tensor.new_full, Tensor.new_ones, Tensor.new_tensor, Tensor.new_zeros)
 _LIKE_ANOTHER = (Tensor.to, Tensor.type_as)
@@ -60,7 +60,7 @@ class Visit:
     used_directly: bool = False
 
 
-def visit_layers(model: nn.Module, sample_input: Any, kind: Kind) -> tuple[dict[str, Visit], list[Run]]:
+def visit_layers(model: nn.Module, sample_input: Any, kind: Kind) -> tuple[dict[str, Visit], list[Rehearsal]]:
     """Run the model on the sample; return what every such layer saw, in the order of their calls, and the runs made.
 
     The model runs in eval mode and, if it is in training mode, also in that (for auxiliary heads). One of the two may
@@ -68,7 +68,7 @@ def visit_layers(model: nn.Module, sample_input: Any, kind: Kind) -> tuple[dict[
     """
     visits = {name: Visit(name or "the model itself", module) for name, module in kind.find(model).items()}
     failures: list[Exception] = []
-    runs: list[Run] = []
+    runs: list[Rehearsal] = []
     for training in (False, True) if model.training else (False,):
         for sample in (sample_input, two_of_each(sample_input)):  # BatchNorm may refuse to train on a batch of one
             attempt = {name: replace(visit, sizes=set(visit.sizes)) for name, visit in visits.items()}

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from sleepconv.functional.grids import interior_neurons, lateral_grids
 from sleepconv.functional.locally_connected import locally_connected1d, locally_connected2d, locally_connected3d
 from sleepconv.functional.per_patch import per_patch_linear
+from sleepconv.functional.sharing import neurons_per_grid
 from sleepconv.functional.sizes import Padding, Sizes, check_divisible, check_int, output_size, padding_sides, per_axis
 from sleepconv.nn.known_operations import guard_gradients
 
@@ -34,6 +35,7 @@ class LocallyConnected(nn.Module):
     function: ClassVar[Callable[..., Tensor]]
     bias: nn.Parameter | None
     position_major: bool = False
+    assigned_grids: Tensor | None = None
 
     def __init__(
         self,
@@ -96,9 +98,22 @@ class LocallyConnected(nn.Module):
 
     @property
     def grids(self) -> Int64[Tensor, "*output_size"]:
-        """The lateral grid of each neuron (see ``lateral_grids``), as a new tensor on the CPU."""
+        """The lateral grid of each neuron (see ``lateral_grids``), as a new tensor on the CPU.
+
+        Other grids, such as ``sleepconv.learn_grids`` returns, may be assigned; ``del layer.grids`` restores the first.
+        They are not part of the ``state_dict``.
+        """
         with torch.inference_mode(False):
-            return self._grids.clone()
+            return (self._grids if self.assigned_grids is None else self.assigned_grids).clone()
+
+    @grids.setter
+    def grids(self, grids: Int64[Tensor, "*output_size"]) -> None:
+        neurons_per_grid(self.weight, grids)
+        self.assigned_grids = grids.detach().cpu().clone()
+
+    @grids.deleter
+    def grids(self) -> None:
+        self.assigned_grids = None
 
     @cached_property
     def _grids(self) -> Int64[Tensor, "*output_size"]:
@@ -210,7 +225,7 @@ class LocallyConnected2d(LocallyConnected):
     Attributes:
         weight: (out_height, out_width, out_channels, in_channels / groups, kernel_height, kernel_width).
         bias: (out_channels,), or (out_channels, out_height, out_width), or None.
-        grids: the lateral grid of each neuron: who shares with whom in sleep.
+        grids: the lateral grid of each neuron: who shares with whom in sleep; may be assigned.
         interior: the neurons that see no padding.
         position_major: store the responses position by position, as the next layer reads them, instead of copying
             them to a contiguous tensor; False unless ``to_locally_connected`` or ``keep_layout`` found that all

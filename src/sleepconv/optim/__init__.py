@@ -1,7 +1,15 @@
 """Tools that let a sleeping network learn at full speed: gradients, rates and momentum that know who shares."""
 
-from sleepconv.optim.gradients import Coherence, gradient_coherence, share_gradients, share_moments
+from sleepconv.optim.gradients import Coherence, gradient_coherence, share_gradients, share_moments, share_moments_
 from sleepconv.optim.rates import scaled_groups
 from sleepconv.optim.slow_momentum import SlowMomentum
 
-__all__ = ["Coherence", "SlowMomentum", "gradient_coherence", "scaled_groups", "share_gradients", "share_moments"]
+__all__ = [
+    "Coherence",
+    "SlowMomentum",
+    "gradient_coherence",
+    "scaled_groups",
+    "share_gradients",
+    "share_moments",
+    "share_moments_",
+]

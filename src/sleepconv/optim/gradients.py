@@ -91,11 +91,11 @@ def share_moments(optimizer: Optimizer, sleep: Sleep) -> RemovableHandle:
     .. math:: m_i \leftarrow \frac{1}{|G(i)|} \sum_{j \in G(i)} m_j
 
     This averages every tensor of the optimizer's state that has entries for each neuron of a sleeping layer: AdamW's
-    two moments, or SGD's momentum. The paper shares weights only.
+    two moments, or SGD's momentum. The paper shares weights only. ``share_moments_`` does so once, without a ``Sleep``.
 
     Args:
         optimizer: any PyTorch optimizer.
-        sleep: determines which layers share, who shares with whom, and when.
+        sleep: determines which layers share, who shares with whom, and when; it need not be attached.
 
     Returns:
         a handle whose ``remove()`` undoes this.
@@ -112,14 +112,42 @@ def share_moments(optimizer: Optimizer, sleep: Sleep) -> RemovableHandle:
     """
     _check_arguments("share_moments", optimizer, sleep)
 
-    def after_sleep(layers: Mapping[str, Any]) -> None:
-        grids = sleep.grids
-        for name, layer in layers.items():
-            for moment in optimizer.state.get(layer.weight, {}).values():
-                if isinstance(moment, Tensor) and _is_per_neuron(moment, grids[name]):
-                    share_(moment, grids[name])
+    return sleep.register_sleep_hook(lambda layers: _share_moments_(optimizer, layers, sleep.grids))
 
-    return sleep.register_sleep_hook(after_sleep)
+
+def share_moments_(optimizer: Optimizer, model: nn.Module | Sleep) -> None:
+    """Average the optimizer's running moments within grids now, in a loop that shares weights without a ``Sleep``.
+
+    Args:
+        optimizer: any PyTorch optimizer.
+        model: the model or layer, whose own grids count; or a ``Sleep``, whose layers and grids do.
+
+    >>> import sleepconv, torch
+    >>> model = sleepconv.to_locally_connected(torch.nn.Conv2d(1, 4, 3), torch.randn(1, 1, 9, 9))
+    >>> optimizer = torch.optim.AdamW(model.parameters())
+    >>> model(torch.randn(2, 1, 9, 9)).sum().backward()
+    >>> optimizer.step()
+    >>> model = sleepconv.sleep.Instant()(model)
+    >>> share_moments_(optimizer, model)
+    >>> moment = optimizer.state[model.weight]["exp_avg"]
+    >>> torch.equal(moment[0, 0], moment[3, 3])
+    True
+    """
+    if not isinstance(optimizer, Optimizer) or not isinstance(model, nn.Module | Sleep):
+        got = f"{type(optimizer).__name__} and {type(model).__name__}"
+        raise TypeError(f"share_moments_ takes an optimizer and a model or a Sleep, got {got}")
+    layers: dict[str, Any] = model.layers if isinstance(model, Sleep) else sleeping_layers(unwrapped(model))
+    check_held(layers, optimizer)
+    own = {name: layer.grids for name, layer in layers.items()}
+    _share_moments_(optimizer, layers, model.grids if isinstance(model, Sleep) else own)
+
+
+@torch.no_grad()
+def _share_moments_(optimizer: Optimizer, layers: Mapping[str, Any], grids: Mapping[str, Tensor]) -> None:
+    for name, layer in layers.items():
+        for moment in optimizer.state.get(layer.weight, {}).values():
+            if isinstance(moment, Tensor) and _is_per_neuron(moment, grids[name]):
+                share_(moment, grids[name])
 
 
 def _is_per_neuron(moment: Tensor, grids: Tensor) -> bool:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable
 
 import torch
-from jaxtyping import Complex, Float
+from jaxtyping import Bool, Complex, Float
 from torch import Tensor
 
 from sleepconv.functional import weight_snr
@@ -144,6 +144,69 @@ def noisy_fixed_point(
     weights = initial_weights.double() @ directions
     mean = weights.mean(dim=-2, keepdim=True) * _share(decay, torch.tensor(pull, dtype=torch.float64))
     settled = (variances * mean + decay * weights) / (variances + decay + pull)
+    return (settled @ directions.mT).to(initial_weights.dtype)
+
+
+def steady_response(
+    excitation: Float[Tensor, "*batch inhibitory neurons"], inhibition: Float[Tensor, "*batch neurons inhibitory"]
+) -> Float[Tensor, "*batch neurons neurons"]:
+    r"""Return the matrix M that takes drives to settled rates of linear neurons: :math:`r - b = M z`.
+
+    .. math:: M = (I + A E)^{-1}
+
+    E are the connections to inhibitory neurons, A those back, as in ``sleepconv.simulation.euler``. With one inhibitory
+    neuron, E = 1/N and A = α this is Eq. 9.
+
+    >>> steady_response(torch.full((1, 2), 0.5), torch.full((2, 1), 3.0))
+    tensor([[ 0.6250, -0.3750],
+            [-0.3750,  0.6250]])
+    """
+    return torch.linalg.inv(torch.eye(inhibition.shape[-2]).to(inhibition) + inhibition @ excitation)
+
+
+def lateral_fixed_point(
+    initial_weights: Float[Tensor, "*batch neurons inputs"],
+    covariance: Float[Tensor, "inputs inputs"],
+    response: Float[Tensor, "*#batch neurons neurons"],
+    *,
+    decay: float,
+    noise: float = 0.0,
+    same_input: Bool[Tensor, "*#batch neurons neurons"] | None = None,
+) -> Float[Tensor, "*batch neurons inputs"]:
+    r"""Return where the mean dynamics end with any lateral connections: :math:`r - b = M z` in place of Eq. 7.
+
+    .. math:: W^* v = \gamma\, (\lambda\, M \circ S + \sigma^2 \operatorname{diag} M + \gamma I)^{-1}\, W^{init} v
+        \qquad\text{for } C v = \lambda v
+
+    S is 1 for neurons that see the same input and 0 for those whose inputs are independent. Eq. 5, its biased form and
+    ``noisy_fixed_point`` are special cases. Not in the paper.
+
+    Args:
+        initial_weights: w^init.
+        covariance: C of each input.
+        response: M, such as ``steady_response`` returns, or I minus the lateral connections of Eq. 4.
+        decay: γ, above 0.
+        noise: standard deviation σ of what each neuron sees in each input beside the pattern.
+        same_input: S; by default all neurons see the same input.
+
+    >>> weights, equalised = torch.tensor([[0.0], [2.0]]), torch.eye(2) - 0.5
+    >>> lateral_fixed_point(weights, torch.eye(1), equalised, decay=1.0).flatten().tolist()
+    [0.5, 1.5]
+    """
+    _check_decay_and_inhibition(decay, None)
+    check_finite("noise", noise, least=0)
+    if decay == 0:
+        raise ValueError("`decay` must be above 0, got 0")
+    variances, directions = _spectrum(covariance)
+    response = response.double()
+    seen = response if same_input is None else response * same_input
+    eye = torch.eye(response.shape[-1], dtype=torch.float64)
+    rest = noise**2 * response * eye + decay * eye
+    pulls = variances[:, None, None] * seen.unsqueeze(-3) + rest.unsqueeze(-3)
+    if float(torch.linalg.eigvals(pulls).real.min()) <= 0:
+        raise ValueError("the weights do not settle: `response` has an eigenvalue that is too negative for this decay")
+    weights = (initial_weights.double() @ directions).mT.unsqueeze(-1)
+    settled = decay * torch.linalg.solve(pulls, weights).squeeze(-1).mT
     return (settled @ directions.mT).to(initial_weights.dtype)
 
 

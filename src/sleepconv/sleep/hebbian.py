@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from sleepconv.functional.sharing import hebbian_step_
 from sleepconv.functional.sizes import check_finite, check_int
-from sleepconv.sleep.layers import Border, check_border, check_something_to_share, sharing_grids
+from sleepconv.sleep.layers import Border, check_border, check_something_to_share, driven_grids
 from sleepconv.sleep.patterns import (
     Activity,
     Disinhibited,
@@ -40,6 +40,7 @@ from sleepconv.sleep.rules import (
     check_seed,
     write_back_,
 )
+from sleepconv.sleep.watching import notice, watched
 
 # A sleep of more takes hours even for a small layer, or more memory than there is.
 _MOST_STEPS, _MOST_PATTERNS, _MOST_PIXELS = 10**6, 10**5, 10**8
@@ -164,7 +165,7 @@ class Hebbian(OnAnything):
     def grids(self, layers: Mapping[str, Any]) -> dict[str, Tensor]:
         """Return who shares with whom in each of these layers."""
         period = self._period(layers)
-        return {name: sharing_grids(layer, self.border, period) for name, layer in layers.items()}
+        return {name: driven_grids(layer, self.border, period) for name, layer in layers.items()}
 
     def _period(self, layers: Mapping[str, Any]) -> int | None:
         """Return the network's period if patterns pass through it; None: each layer has its own."""
@@ -314,6 +315,7 @@ class _PoolLearning:
         self.limit = 2 * self.spread() + (0.5 if rule.noise else 1e-3) * size
         self.largest = 10 * size
         self.steps, self.done = 0, False
+        notice(pool, pool.weight)
         self.generator = torch.Generator().manual_seed(rule.seed)
 
     def learn(self, patterns: Tensor) -> None:
@@ -337,6 +339,7 @@ class _PoolLearning:
             inhibition=rule.inhibition,
             noise=noise,
         )
+        notice(self.pool, self.pool.weight, patterns)
         self.finish_step(rate, patterns)
 
     def sweep_one_grid(self, amplitude: float, rate: float) -> None:
@@ -354,6 +357,9 @@ class _PoolLearning:
         mean, start = (w.mean(dim=1, keepdim=True) for w in (self.pool.weight, self.initial))
         differences = self._swept(self.pool.weight - mean, self.initial - start, rate, amplitude**2)
         self.pool.weight.copy_(differences.add_(self._swept(mean, start, rate, pull_on_mean * amplitude**2)))
+        if watched():
+            one_at_a_time = amplitude * torch.eye(self.pool.weight.shape[-1]).to(self.initial)
+            notice(self.pool, self.pool.weight, one_at_a_time.expand(len(self.initial), -1, -1))
         self.finish_step(rate, None, amplitude**2)
 
     def learn_one_at_a_time(self, patterns: Tensor) -> None:
@@ -375,6 +381,7 @@ class _PoolLearning:
         mean, start = (w.mean(dim=1, keepdim=True) for w in (self.pool.weight, self.initial))
         differences = self._presented(self.pool.weight - mean, self.initial - start, rates, powers)
         self.pool.weight.copy_(differences.add_(self._presented(mean, start, rates, pull_on_mean * powers)))
+        notice(self.pool, self.pool.weight, patterns)
         self.finish_step(float(rates.max()), None, float(power.max()))
 
     def _presented(self, value: Tensor, initial: Tensor, rates: Tensor, pulls: Tensor) -> Tensor:

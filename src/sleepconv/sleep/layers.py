@@ -101,6 +101,30 @@ def sharing_grids(layer: Any, border: Border = "all", period: int | None = None)
     return leave_border_alone(grids, layer.interior)
 
 
+def driven_grids(layer: Any, border: Border = "all", period: int | None = None) -> Tensor:
+    """Return who shares with whom when patterns of this period drive a layer: by its assigned grids, if it has any.
+
+    >>> import torch
+    >>> from sleepconv.nn import LocallyConnected1d
+    >>> layer = LocallyConnected1d(1, 1, 3, input_size=6)
+    >>> driven_grids(layer, period=2).tolist()
+    [0, 1, 0, 1]
+    >>> layer.grids = torch.tensor([0, 0, 1, 1])
+    >>> driven_grids(layer, period=2).tolist()
+    [0, 0, 1, 1]
+    """
+    return sharing_grids(layer, border, None if has_assigned_grids(layer) else period)
+
+
+def has_assigned_grids(layer: Any) -> bool:
+    """Return whether a layer was given grids in place of those of ``lateral_grids``.
+
+    >>> has_assigned_grids(nn.Linear(1, 1))
+    False
+    """
+    return getattr(layer, "assigned_grids", None) is not None
+
+
 def layer_snrs(layers: Mapping[str, Any], grids: Mapping[str, Tensor] | None = None) -> dict[str, float]:
     """Return the ``weight_snr`` (Eq. 6) of each layer within these grids, by default within its own.
 

@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 
 from sleepconv.sleep.layers import unwrapped
-from sleepconv.sleep.sleep import Sleep
+from sleepconv.sleep.sleep import Every, Sleep
 
 
 def _callback_class() -> Any:
@@ -31,7 +31,7 @@ class SleepCallback(_Base):
     """Let the model that a Lightning ``Trainer`` trains sleep; its state is saved in Lightning's checkpoints.
 
     Args:
-        every: optimizer steps from sleep to sleep.
+        every: optimizer steps from sleep to sleep, a function of the step, or "never", as ``Sleep`` takes it.
         before_evaluation: sleep before validation and testing, if the model took steps since its last sleep.
         optimizer: which of the trainer's optimizers counts the steps, if it has several; use one callback for each
             optimizer that trains local layers, and include these layers.
@@ -44,9 +44,9 @@ class SleepCallback(_Base):
     >>> Trainer(callbacks=[SleepCallback(every=10)]).fit(model)  # doctest: +SKIP
     """
 
-    def __init__(self, *, every: int, before_evaluation: bool = False, optimizer: int = 0, **options: Any) -> None:
+    def __init__(self, *, every: Every, before_evaluation: bool = False, optimizer: int = 0, **options: Any) -> None:
         if _Base is object:
-            raise ImportError("SleepCallback needs Lightning: pip install 'sleepconv[lightning]'")
+            raise ImportError("SleepCallback needs Lightning: pip install lightning")
         super().__init__()
         self.options: dict[str, Any] = {"every": every, **options}
         self.before_evaluation, self.optimizer = before_evaluation, optimizer

@@ -71,20 +71,21 @@ def standard_normal(shape: tuple[int, ...], generator: torch.Generator, like: Te
     return torch.randn(shape, generator=generator, device=generator.device).to(like)
 
 
-def network_period(layers: Mapping[str, Any]) -> int:
+def network_period(layers: Mapping[str, Any], *, instead: str = _INSTEAD) -> int:
     """Return the period of patterns that pass from layer to layer; layers of 1×1 filters follow the others.
 
-    A ValueError names the layers that have no common period, or in which patterns would lose it.
+    A ValueError names the layers that have no common period, or in which patterns would lose it, and says what to do
+    ``instead``.
     """
     flat = [name for name, layer in layers.items() if not hasattr(layer, "kernel_size")]
     if flat:
-        raise ValueError(f'{", ".join(flat)}: token layers have no period; use patterns="one_grid" or "independent"')
+        raise ValueError(f"{', '.join(flat)}: token layers have no period; {instead}")
     sizes = {name: set(layer.kernel_size) - {1} for name, layer in layers.items()}
     periods = set().union(*sizes.values())
     if len(periods) > 1:
         listed = ", ".join(f"{name} {tuple(layers[name].kernel_size)}" for name, size in sizes.items() if size)
         raise ValueError(
-            f"patterns pass from layer to layer only if all filters have the same size, got {listed}; {_INSTEAD}"
+            f"patterns pass from layer to layer only if all filters have the same size, got {listed}; {instead}"
         )
     period = next(iter(periods), 1)
     for what, loss in (("stride", "lose it there"), ("dilation", "not span its inputs")):
@@ -92,7 +93,7 @@ def network_period(layers: Mapping[str, Any]) -> int:
         if clashing:
             raise ValueError(
                 f"the {what} of {', '.join(clashing)} has a factor in common with the period {period}, so that "
-                f"patterns would {loss}; {_INSTEAD}"
+                f"patterns would {loss}; {instead}"
             )
     return period
 
@@ -115,7 +116,7 @@ def pass_through(
     forwards = {
         pools.layer: _sleeping_forward(name, pools, plasticity, period, activity) for name, pools in layers.items()
     }
-    with _eval_mode(model), _replaced_forwards(forwards | dict.fromkeys(bypassed, _identity)), _not_compiled():
+    with eval_mode(model), replaced_forwards(forwards | dict.fromkeys(bypassed, identity)), not_compiled():
         model(images)
 
 
@@ -182,12 +183,14 @@ class Spontaneous:
         return (drive + standard_normal(tuple(cell.shape), self._generator, cell)).clamp_min(0)
 
 
-def _identity(x: Tensor) -> Tensor:
+def identity(x: Tensor) -> Tensor:
+    """Return the input: what a bypassed module computes."""
     return x
 
 
 @contextmanager
-def _replaced_forwards(forwards: Mapping[Any, Callable[[Tensor], Tensor]]) -> Iterator[None]:
+def replaced_forwards(forwards: Mapping[Any, Callable[[Tensor], Tensor]]) -> Iterator[None]:
+    """Let modules compute something else for a while."""
     before = [(module, vars(module).get("forward")) for module in forwards]
     for module, forward in forwards.items():
         module.forward = forward
@@ -278,13 +281,14 @@ def _cell_in_the_middle(x: Tensor, period: int) -> Tensor:
     return cell
 
 
-def _not_compiled() -> AbstractContextManager[Any]:
+def not_compiled() -> AbstractContextManager[Any]:
     """Run compiled models eagerly, so that plasticity does not become part of a graph."""
     return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
 
 
 @contextmanager
-def _eval_mode(model: nn.Module) -> Iterator[None]:
+def eval_mode(model: nn.Module) -> Iterator[None]:
+    """Put all modules into evaluation mode for a while."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:

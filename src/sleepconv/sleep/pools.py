@@ -7,10 +7,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from sleepconv.functional.grids import lateral_grids
 from sleepconv.functional.measures import weight_snr
 from sleepconv.functional.sizes import padding_sides
 from sleepconv.kernels.lattice import Index, grid_indices
-from sleepconv.sleep.layers import Border, sharing_grids
+from sleepconv.sleep.layers import Border, driven_grids, has_assigned_grids
 
 
 @dataclass
@@ -20,6 +21,7 @@ class Pool:
     index: list[Index]
     phase: tuple[int, ...]
     weight: Float[Tensor, "groups neurons channels inputs"]
+    layer: Any = None
 
     @property
     def neurons(self) -> int:
@@ -40,8 +42,10 @@ class LayerPools:
         self.stride: tuple[int, ...] = getattr(layer, "stride", ())
         self.dilation: tuple[int, ...] = getattr(layer, "dilation", ())
         self.groups: int = getattr(layer, "groups", 1)
-        self.grids = sharing_grids(layer, border, period)
+        self.grids = driven_grids(layer, border, period)
         self.period = self._pattern_period(period if self.kernel else None)
+        if self.kernel and has_assigned_grids(layer):
+            self._check_same_view(period)
         if layer.weight.dim() == self.grids.dim():
             raise ValueError(
                 "the weight must have the shape (*positions, channels, inputs), but has no axes for the filters "
@@ -62,11 +66,22 @@ class LayerPools:
         # What a grid's neurons share is the phase modulo the period of lateral_grids, of which k·d is a multiple.
         return tuple(k * d for k, d in zip(self.kernel, self.dilation, strict=True))
 
+    def _check_same_view(self, period: int | None) -> None:
+        """Raise a ValueError if assigned grids join neurons that a repeated pattern reaches differently."""
+        period = None if period is None else (period,) * len(self.kernel)  # type: ignore[assignment]
+        views = lateral_grids(self.grids.shape, self.kernel, self.stride, self.dilation, period=period)
+        for grid in self.grids.unique().tolist():
+            if len(views[self.grids == grid].unique()) > 1:
+                raise ValueError(
+                    f"grid {grid} of the assigned grids joins neurons that see different patterns, which only "
+                    "Instant() and Lateral() allow; use one of these, or `del layer.grids`"
+                )
+
     def _pool(self, indices: list[Index]) -> Pool:
         filters = torch.cat([self.layer.weight.detach()[i].flatten(0, self.grids.dim() - 1) for i in indices])
         filters = filters.to(torch.promote_types(filters.dtype, torch.float32))
         weight = filters.reshape(len(filters), self.groups, -1, self.inputs).transpose(0, 1).contiguous()
-        return Pool(indices, tuple(axis.start for axis in indices[0]), weight)
+        return Pool(indices, tuple(axis.start for axis in indices[0]), weight, self.layer)
 
     def windows(
         self, pool: Pool, cell: Float[Tensor, "patterns in_channels *period"]

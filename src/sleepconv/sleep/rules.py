@@ -7,8 +7,8 @@ after grid, and Ctrl-C leaves each filter either unchanged or shared. The next s
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from math import inf, isfinite
+from dataclasses import dataclass, field, fields
+from math import inf
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -18,9 +18,17 @@ from sleepconv.functional.grids import joined_grids
 from sleepconv.functional.sizes import check_finite, check_int
 from sleepconv.simulation.circuit import CircuitConstants, CircuitState, paper_learning_rate, present_each_
 from sleepconv.sleep.distributed import check_placements, share_
-from sleepconv.sleep.layers import Border, check_border, check_something_to_share, sharing_grids, sleeping_layers
+from sleepconv.sleep.layers import (
+    Border,
+    check_border,
+    check_something_to_share,
+    has_assigned_grids,
+    sharing_grids,
+    sleeping_layers,
+)
 from sleepconv.sleep.patterns import random_cell
 from sleepconv.sleep.pools import LayerPools, Pool
+from sleepconv.sleep.watching import notice, watched
 
 Rate = float | Callable[[int], float]
 
@@ -142,6 +150,8 @@ class Instant(OnAnything):
         return {name: joined_grids(self._grids_in_turn(layer)) for name, layer in layers.items()}
 
     def _grids_in_turn(self, layer: Any) -> list[Tensor]:
+        if self.period is not None and has_assigned_grids(layer):
+            raise ValueError("`period` would replace the layer's assigned grids; use Instant(), or `del layer.grids`")
         return [sharing_grids(layer, self.border, period) for period in self._periods]
 
     @property
@@ -150,32 +160,55 @@ class Instant(OnAnything):
 
 
 @dataclass(frozen=True)
+class CircuitReport:
+    """How a layer slept in its circuits; ``sleepconv.analysis`` has its course step by step.
+
+    Attributes:
+        negative_log_snr: −log SNR (Eq. 6) at the end, of the grid whose neurons agree least.
+        steps: presentations.
+        negative_rates: the share of neurons whose rate was below zero at the end of a presentation.
+
+    >>> rule, weight = Circuit(presentations=200), torch.randn(20, 1, 4, generator=torch.Generator().manual_seed(0))
+    >>> _ = rule(weight, torch.zeros(20, dtype=torch.int64))
+    >>> rule.reports["the tensor"].steps
+    200
+    """
+
+    negative_log_snr: float
+    steps: int
+    negative_rates: float
+
+
+@dataclass(frozen=True)
 class Circuit(OnAnything):
-    r"""Let a circuit of excitatory neurons, with one inhibitory neuron per grid and channel, learn to share.
+    r"""Let excitatory neurons and an inhibitory one, for each grid and channel, share by their own dynamics.
 
     .. math::
         \tau \dot r_i = -r_i + w_i^\top x - \alpha r_{inh} + b, \qquad
         \tau \dot r_{inh} = -r_{inh} + \tfrac1N \textstyle\sum_j r_j - b
 
-    Eq. 8 of Pogodin et al. (2021) in Euler steps, with the plasticity −(rᵢ − b) x − γ (wᵢ − wᵢ^init) in each. Random
-    patterns, a new one in each presentation, drive every layer. Finite α adds a bias, which grows slowly: the default
-    number of presentations is where the paper's Fig. 4B is best.
+    Eq. 8 of Pogodin et al. (2021) in Euler steps; in each, the weights learn by −(rᵢ − b) x − γ (wᵢ − wᵢ^init), with
+    w^init the weights at the start of *this* sleep. Every presentation shows each layer a new random pattern. The
+    finite inhibition slowly biases the weights, so more presentations than the default, at which the paper's Fig. 4B
+    is lowest, do harm.
 
     Args:
         inhibition: α.
         tau_ms: τ.
         bias: b.
         decay: γ.
-        presentations: number of patterns.
-        presentation_ms: how long each pattern is shown.
+        presentations: number of patterns shown.
+        presentation_ms: how long each is shown.
         step_ms: length of an Euler step.
-        momentum: per Euler step.
-        rate: learning rate of an Euler step, a number or a function of the step; by default
+        momentum: of the weights, per Euler step.
+        rate: the learning rate, or a function of the Euler step; by default
             ``sleepconv.simulation.circuit.paper_learning_rate``.
-        input_power: largest |x|² of the patterns, so that the paper's rates suit filters of any width.
-        border: "all" neurons share, or only those of the "interior", whose windows see no padding; the others then keep
+        input_power: most that the mean |x|² of the patterns may be, so that the paper's rates suit wide filters too.
+        border: "all" neurons share, or only those of the "interior", whose windows see no padding; the others keep
             their weights.
         seed: of the patterns.
+
+    After a sleep, ``reports`` says how each layer did.
 
     >>> weight = torch.tensor([1.0, 3.0]).reshape(2, 1, 1)
     >>> bool(Circuit(presentations=300)(weight, torch.zeros(2, dtype=torch.int64)).std() < 0.5)
@@ -194,10 +227,10 @@ class Circuit(OnAnything):
     input_power: float = 81.0
     border: Border = "all"
     seed: int = 0
+    reports: dict[str, CircuitReport] = field(init=False, default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check the arguments."""
-        check_border(self.border)
         steps = self._constants.steps
         check_number(f"presentations, of {steps} Euler steps,", self.presentations, most=_MOST_EULER_STEPS // steps)
         check_rate(self.rate)
@@ -206,46 +239,57 @@ class Circuit(OnAnything):
             check_finite("input_power", self.input_power)
         if self.input_power <= 0:
             raise ValueError(f"`input_power` must be above 0, got {self.input_power}")
+        check_border(self.border)
         check_seed(self.seed)
 
     @property
     def _constants(self) -> CircuitConstants:
         return CircuitConstants(
-            inhibition=self.inhibition,
-            tau_ms=self.tau_ms,
-            bias=self.bias,
-            step_ms=self.step_ms,
-            presentation_ms=self.presentation_ms,
-            momentum=self.momentum,
+            **{constant.name: getattr(self, constant.name) for constant in fields(CircuitConstants)}
         )
 
     def sleep_(self, layers: Mapping[str, nn.Module], model: nn.Module) -> None:
         """Run the circuits of these layers; the layers get their new weights at the end."""
         check_something_to_share(layers, self.grids(layers))
+        self.reports.clear()
         pools = {name: LayerPools(layer, border=self.border) for name, layer in layers.items()}
-        for layer in pools.values():
+        for name, layer in pools.items():
             generator = torch.Generator().manual_seed(self.seed)
-            for pool in layer.sharing:
-                self._run(layer, pool, generator)
+            reports = [self._run_(layer, pool, generator) for pool in layer.sharing]
+            self.reports[name] = _worst(reports)
         write_back_(pools)
 
-    def _run(self, layer: LayerPools, pool: Pool, generator: torch.Generator) -> None:
-        """Present patterns to one pool, in place."""
+    def _run_(self, layer: LayerPools, pool: Pool, generator: torch.Generator) -> CircuitReport:
         state, constants = CircuitState.at_rest(pool.weight.double()), self._constants
-        scale = min(1.0, self.input_power / layer.inputs) ** 0.5
         decay = state.initial.new_full((layer.groups,), self.decay)
+        scale = min(1.0, self.input_power / layer.inputs) ** 0.5
+        most = 4 * float(state.initial.norm()) + 1e-30
+        negative = 0.0
+        notice(pool, state.initial)
         for first in range(0, self.presentations, _AT_ONCE):
             number = min(_AT_ONCE, self.presentations - first)
-            windows = scale * layer.windows(pool, random_cell(layer, number, generator, state.initial))
-            patterns = windows.transpose(0, 1)
-            for _ in present_each_(state, patterns, rate=self.rate, decay=decay, constants=constants, first=first):
-                pass
-            size = float(state.weight.norm())
-            if not isfinite(size) or size > 4 * float(state.initial.norm()) + 1e-30:
-                power = float(windows.square().sum(dim=-1).max())
-                stable = (1 - constants.momentum) * constants.step_ms / constants.tau_ms / power
+            windows = layer.windows(pool, random_cell(layer, number, generator, state.initial))
+            patterns = scale * windows.transpose(0, 1)
+            shown = present_each_(state, patterns, rate=self.rate, decay=decay, constants=constants, first=first)
+            for pattern, _ in zip(patterns, shown, strict=True):
+                negative += float((state.above_bias < -self.bias).double().mean())
+                if watched():
+                    notice(pool, state.weight, pattern[:, None])
+            if not float(state.weight.norm()) <= most:
+                strongest = float(patterns.square().sum(dim=-1).max())
+                stable = (1 - self.momentum) * constants.fraction / strongest
                 raise DivergenceError(f"the circuit's weights diverge; rates below about {stable:.2g} are stable here")
         pool.weight.copy_(state.weight)
+        return CircuitReport(pool.negative_log_snr(), self.presentations, negative / self.presentations)
+
+
+def _worst(reports: list[CircuitReport]) -> CircuitReport:
+    """Return the report of a layer from those of its pools."""
+    return CircuitReport(
+        max(report.negative_log_snr for report in reports),
+        reports[0].steps,
+        sum(report.negative_rates for report in reports) / len(reports),
+    )
 
 
 class DivergenceError(ValueError):

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 from weakref import WeakSet
 
 import torch
@@ -20,6 +20,7 @@ from sleepconv.sleep.layers import check_something_to_share, layer_snrs, sleepin
 from sleepconv.sleep.rules import Instant, Rule
 
 _STATE = ("steps", "count", "last_sleep")
+Every = int | Callable[[int], bool] | Literal["never"]
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,9 @@ class Sleep:
 
     Args:
         model: any model with locally connected layers.
-        every: optimizer steps from sleep to sleep, one or more.
+        every: optimizer steps from sleep to sleep, one or more; a function that is called with the number of steps so
+            far (with ``restart_each_epoch``, in this epoch) and returns whether to sleep now; or "never", to sleep only
+            when ``sleep()`` is called.
         rule: how the layers share: ``Instant()``, or another ``Rule``.
         include: names of modules; only these, and layers inside them, sleep.
         exclude: names of modules that do not sleep, nor do layers inside them; frozen layers sleep unless excluded.
@@ -94,21 +97,26 @@ class Sleep:
     (3, 2, 1)
     >>> sleep.records[0].layers["0"]["after"]
     inf
+    >>> Sleep(model, every=lambda step: step in (1, 10, 100, 1000)).step().step
+    1
     """
 
     def __init__(
         self,
         model: nn.Module,
         *,
-        every: int,
+        every: Every,
         rule: Rule = Instant(),  # noqa: B008 (it is frozen)
         include: Iterable[str] | None = None,
         exclude: Iterable[str] = (),
         restart_each_epoch: bool = False,
         statistics: bool = False,
     ) -> None:
-        if not isinstance(every, int) or isinstance(every, bool) or every < 1:
-            raise ValueError(f"`every` must be an int, 1 or more (optimizer steps from sleep to sleep), got {every!r}")
+        if not (every == "never" or callable(every) or (_is_count(every) and every)):
+            raise ValueError(
+                "`every` must be an int, 1 or more (optimizer steps from sleep to sleep), a function of the number of "
+                f'steps, or "never", got {every!r}'
+            )
         if isinstance(rule, type) or not hasattr(rule, "sleep_"):
             raise TypeError(f"`rule` must be a rule such as Instant() or Hebbian(), got {rule!r}")
         self.model, self.every, self.rule = model, every, rule
@@ -124,6 +132,18 @@ class Sleep:
         self._step_handle: RemovableHandle | None = None
         layers = self.layers
         check_something_to_share(layers, self._grids(layers))
+
+    def __repr__(self) -> str:
+        schedule = getattr(self.every, "__name__", self.every) if callable(self.every) else repr(self.every)
+        try:
+            names = [name or "the model itself" for name in self.layers]
+        except ValueError:  # the model was changed since
+            names = []
+        shown = ", ".join(names if len(names) <= 4 else [*names[:2], "...", names[-1]])
+        return (
+            f"Sleep(every={schedule}, rule={self.rule!r}, layers={len(names)} ({shown}), steps={self.steps}, "
+            f"last_sleep={self.last_sleep})"
+        )
 
     @property
     def layers(self) -> dict[str, nn.Module]:
@@ -267,13 +287,21 @@ class Sleep:
     def _count_step(self) -> SleepRecord | None:
         self.steps += 1
         self._count += 1
-        if (self._count - 1 if self.restart_each_epoch else self._count) % self.every:
+        if not self._is_due():
             return None
         self.due = True
         try:
             return self.sleep()
         finally:
             self.due = False
+
+    def _is_due(self) -> bool:
+        """Return whether to sleep after the step that was just counted."""
+        if self.every == "never":
+            return False
+        if callable(self.every):
+            return bool(self.every(self._count))
+        return (self._count - 1 if self.restart_each_epoch else self._count) % self.every == 0
 
 
 _ATTACHED: WeakSet[Sleep] = WeakSet()

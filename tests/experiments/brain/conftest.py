@@ -5,8 +5,9 @@ import pytest
 
 from sleepconv.brain import Dissimilarities, LabelCounts, Recording, dissimilarity
 from sleepconv.experiments.runs import Run, RunFolder
-from sleepconv.experiments.training import build_network, compact_state
+from sleepconv.experiments.training import build_network
 from sleepconv.experiments.training.checkpoints import write_tensors
+from sleepconv.sleep import compact_state
 
 IMAGES = 80
 

@@ -54,7 +54,10 @@ def test_a_file_that_is_no_record_is_refused_before_scoring(score, tmp_path):
 
 def test_a_file_as_out_is_refused(score, tmp_path):
     (tmp_path / "out").write_text("")
-    assert score(tmp_path / "out") == (1, f"sleepconv: {tmp_path / 'out'} is a file; --out must be a folder\n")
+    assert score(tmp_path / "out") == (
+        1,
+        f"sleepconv: {tmp_path / 'out'} is a file; name a folder, or a path below one\n",
+    )
 
 
 def test_its_own_tables_are_replaced_and_records_say_what_they_were_made_with(score, recordings, tmp_path, capsys):

@@ -18,7 +18,7 @@ def record(seed: int, score: float, *, row: str = "conv", ceiling: float = 0.9, 
 
 def scores(*given: dict) -> list[float]:
     """The V4 scores of the table's rows."""
-    return [cells["V4"].score for cells in table.table_rows(given).values()]
+    return [cells["V4"].score for cells in table.cells_by_network(given).values()]
 
 
 def test_seeds_that_are_scored_alike_are_averaged():
@@ -38,7 +38,7 @@ def test_seeds_that_are_scored_alike_are_averaged():
 def test_seeds_that_are_scored_otherwise_are_rows_of_their_own(other):
     given = [record(0, 0.25), record(1, 0.75, **other)]
     assert scores(*given) == [0.25, 0.75]
-    assert all(name.startswith("conv, scored as ") for _, name in table.table_rows(given))
+    assert all(name.startswith("conv, scored as ") for _, name in table.cells_by_network(given))
 
 
 def test_the_ceiling_and_the_best_are_those_of_the_data_that_most_records_share():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from sleepconv.experiments.data import Batches, Images, Statistics, TensorSource, Translate
+from sleepconv.experiments.data import Batches, ChannelStatistics, Images, TensorSource, Translate
 from sleepconv.experiments.data.images import random_stream
 
 
@@ -15,7 +15,7 @@ def numbered(count: int, size: int = 4) -> Images:
 
 
 def source(count: int, padding: int = 1) -> TensorSource:
-    crop = Translate.after_padding(padding, size=(4, 4), statistics=Statistics((50.0,), (20.0,)))
+    crop = Translate.after_padding(padding, size=(4, 4), statistics=ChannelStatistics((50.0,), (20.0,)))
     return TensorSource(numbered(count), crop)
 
 

@@ -216,7 +216,7 @@ def corners(sheet: Image.Image) -> list[tuple[int, int]]:
 
 def test_show_refuses_a_folder_as_picture(tmp_path, capsys):
     assert main(["data", "show", "digits", "--out", str(tmp_path)]) == 1
-    assert "is a folder; give a file" in capsys.readouterr().err
+    assert "is a folder; name a file" in capsys.readouterr().err
 
 
 def test_a_typo_in_a_verb_is_one_line(capsys):

@@ -13,8 +13,9 @@ from sleepconv.experiments.data import (
     EncodedSource,
     ImageFolders,
     imagenet_folders,
+    load_task,
 )
-from sleepconv.experiments.data.decoding import resized_crop
+from sleepconv.experiments.data.decoding import random_resized_crop, resized_crop
 from sleepconv.experiments.data.images import IMAGENET
 
 
@@ -79,6 +80,49 @@ def test_crops_and_flips_cover_all_their_choices():
         for chance in np.random.default_rng(0).random((3000, 2))
     }
     assert corners == {(i, j) for i in range(9) for j in range(9)}
+
+
+def crop_box(image, seed):
+    """The box of a random resized crop of an image whose pixels say where they are; corners are one pixel inside."""
+    crop = random_resized_crop(image, size=64, random=np.random.default_rng(seed)).astype(float)
+    (top, left), (bottom, right) = crop[0, 0, :2], crop[-1, -1, :2]
+    return top, bottom, *sorted((left, right)), left > right
+
+
+def test_random_resized_crops_have_8_to_100_percent_of_the_area_and_limited_shapes():
+    rows, columns = np.meshgrid(np.arange(200), np.arange(250), indexing="ij")
+    image = Image.fromarray(np.stack([rows, columns, rows], axis=-1).astype(np.uint8))
+    boxes = np.array([crop_box(image, seed) for seed in range(400)])
+    heights, widths = boxes[:, 1] - boxes[:, 0] + 1, boxes[:, 3] - boxes[:, 2] + 1
+    areas, shapes = heights * widths / (200 * 250), widths / heights
+    assert areas.min() > 0.06
+    assert areas.min() < 0.15
+    assert areas.max() > 0.85
+    assert 0.68 < shapes.min() < 0.8
+    assert 1.25 < shapes.max() < 1.46
+    assert 0.4 < boxes[:, 4].mean() < 0.6  # flipped
+
+
+def test_a_crop_that_never_fits_is_the_largest_in_the_middle():
+    rows, columns = np.meshgrid(np.arange(10), np.arange(250), indexing="ij")
+    image = Image.fromarray(np.stack([rows, columns, rows], axis=-1).astype(np.uint8))
+    boxes = np.array([crop_box(image, seed)[:4] for seed in range(30)])
+    widths = boxes[:, 3] - boxes[:, 2] + 1
+    assert (np.abs(widths - 13) <= 2).any()
+    assert widths.max() <= 15
+
+
+def test_crops_are_an_option_of_imagenet(small_imagenet, data_dir):
+    options = {"data_dir": data_dir, "complete": False}
+    plain, resized = (load_task("imagenet", **options, crops=crops).train for crops in ("random", "random_resized"))
+    chance = np.random.default_rng(0).random((2, 3))
+    seen = [source.batch(np.arange(2), chance)[0].clone() for source in (plain, resized, resized)]
+    assert not torch.equal(seen[0], seen[1])
+    assert torch.equal(seen[1], seen[2])
+    with pytest.raises(ValueError, match="`crops` must be 'random' for digits, got 'random_resized'"):
+        load_task("digits", crops="random_resized")
+    with pytest.raises(ValueError, match="`crops` must be one of random, random_resized, got 'centre'"):
+        load_task("imagenet", crops="centre")
 
 
 def test_batches_are_normalised_and_reproducible(small_imagenet, data_dir):

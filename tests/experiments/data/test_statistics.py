@@ -3,7 +3,7 @@ import json
 import pytest
 import torch
 
-from sleepconv.experiments.data import Images, Statistics, measure
+from sleepconv.experiments.data import ChannelStatistics, Images, measure
 from sleepconv.experiments.data.tasks import measured_once
 
 
@@ -56,4 +56,4 @@ def test_a_constant_channel_is_refused():
     with pytest.raises(ValueError, match="is constant"):
         measure(images)
     with pytest.raises(ValueError, match="deviation above 0"):
-        Statistics((0.0,), (0.0,))
+        ChannelStatistics((0.0,), (0.0,))

@@ -7,11 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sleepconv.experiments.data import Statistics, Translate, translate
+from sleepconv.experiments.data import ChannelStatistics, Translate, translate
 from sleepconv.experiments.data.images import IMAGENET
 from sleepconv.experiments.data.translations import Buffers
 
-STATISTICS = Statistics((100.0, 110.0, 120.0), (50.0, 60.0, 70.0))
+STATISTICS = ChannelStatistics((100.0, 110.0, 120.0), (50.0, 60.0, 70.0))
 
 
 def random_pixels(count: int, size: int = 32, seed: int = 0) -> torch.Tensor:
@@ -23,7 +23,7 @@ def chance(count: int, seed: int = 0) -> torch.Tensor:
     return torch.from_numpy(np.random.default_rng(seed).random((count, 3)))
 
 
-def normalised(pixels: torch.Tensor, statistics: Statistics = STATISTICS) -> torch.Tensor:
+def normalised(pixels: torch.Tensor, statistics: ChannelStatistics = STATISTICS) -> torch.Tensor:
     mean, std = (torch.tensor(v)[:, None, None] for v in (statistics.mean, statistics.std))
     return (pixels.float() - mean) / std
 
@@ -57,7 +57,7 @@ def test_equals_laying_each_image_pixel_by_pixel(size, corners):
 
 
 def test_padding_is_exactly_zero_after_normalisation():
-    statistics = Statistics((100.5,) * 3, (50.0,) * 3)
+    statistics = ChannelStatistics((100.5,) * 3, (50.0,) * 3)
     moved = translate(random_pixels(1), torch.tensor([[4, -3]]), size=(32, 32), statistics=statistics)
     assert (moved[:, :, :4] == 0).all()
     assert (moved[:, :, :, 29:] == 0).all()
@@ -91,7 +91,9 @@ def test_tiny_imagenet_crops_stay_within_the_centre_and_reach_its_edges():
     pixels = torch.zeros(1000, 3, 64, 64, dtype=torch.uint8)
     rows, columns = torch.meshgrid(torch.arange(64), torch.arange(64), indexing="ij")
     pixels[:, 0], pixels[:, 1] = rows.to(torch.uint8), columns.to(torch.uint8)
-    crop = Translate.within((64, 64), size=(48, 48), padding=padding, statistics=Statistics((0.0,) * 3, (1.0,) * 3))
+    crop = Translate.within(
+        (64, 64), size=(48, 48), padding=padding, statistics=ChannelStatistics((0.0,) * 3, (1.0,) * 3)
+    )
     corner = crop(pixels, chance(1000))[:, :2, 0, 0]
     assert corner.min() == 8 - padding
     assert corner.max() == 8 + padding

@@ -73,3 +73,57 @@ def test_an_unknown_figure_is_refused_with_those_that_exist(capsys):
     with pytest.raises(SystemExit):
         cli.main(["figure", "7"])
     assert "4-noise" in capsys.readouterr().err
+
+
+def caption(path):
+    texts = [element.text or "" for element in ET.parse(path).iter("{http://www.w3.org/2000/svg}text")]
+    return " ".join(" ".join(texts).replace("\u00a0", " ").split())
+
+
+def test_parameters_are_simulated_drawn_and_said(small_setups, tmp_path, capsys):
+    options = ["--inhibition", "3", "--tau", "20", "--presentation", "60", "--decays", "0.1", "0.02", "--neurons", "4"]
+    assert cli.main(["figure", "4b", *options, "--out", str(tmp_path)]) == 0
+    marked = "-inhibition=3-tau_ms=20-presentation_ms=60-decays=0.1,0.02-neurons=4"
+    setup = records.read_simulation(tmp_path / f"circuit{marked}.json")["setup"]
+    assert (setup["inhibition"], setup["tau_ms"], setup["presentation_ms"]) == (3.0, 20.0, 60.0)
+    text = caption(tmp_path / f"figure-4b{marked}.svg")
+    for said in ("α = 3", "τ = 20 ms", "60 ms each", "γ = 0.02", "4 neurons", "Inputs N(0, 1) (the text: N(1, 1))"):
+        assert said in text
+
+
+def test_the_inputs_of_the_papers_text_are_a_variant(small_setups, tmp_path):
+    assert cli.main(["figure", "4a", "--input-mean", "1", "--out", str(tmp_path)]) == 0
+    text = caption(tmp_path / "figure-4a-input_mean=1.svg")
+    assert "Inputs N(1, 1) as in the text" in text
+    assert "here I" not in text
+
+
+def test_figures_4_and_5_have_zero_mean_inputs_by_default():
+    setups = [convergence_figures.SETUPS[convergence_figures.FIGURES[name].record] for name in ("4a", "4b", "5a", "5b")]
+    assert {setup.input_mean for setup in setups} == {0.0}
+
+
+def test_the_pooled_measure_is_drawn_from_the_same_record(small_setups, tmp_path, monkeypatch):
+    cli.main(["figure", "5a", "--out", str(tmp_path)])
+    monkeypatch.setattr(records, "simulate", None)
+    assert cli.main(["figure", "5a", "--measure", "pooled", "--out", str(tmp_path)]) == 0
+    assert "log(Σ variance / Σ mean²) of the weights" in caption(tmp_path / "figure-5a-pooled.svg")
+    assert "log(Σ variance / Σ mean²) ends at" in caption(tmp_path / "figure-5a.svg")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["4a", "--tau", "20"], "--tau does not apply to figure 4a"),
+        (["4a", "--inhibition", "3"], "--inhibition does not apply to figure 4a"),
+        (["4-noise", "--measure", "pooled"], "--measure does not apply to figure 4-noise"),
+        (["4a", "--runs", "results"], "--runs does not apply to figure 4a"),
+        (["6", "--repetitions", "3"], "--repetitions does not apply to figure 6"),
+        (["robustness", "--values", "1"], "--values needs --against"),
+        (["4b", "--tau", "1"], "`step_ms` must be between 0 and"),
+        (["4a", "--decays", "1", "2", "3", "4"], "at most 3 kernel sizes and 3 decays"),
+    ],
+)
+def test_parameters_that_a_figure_does_not_have_are_refused(options, message, small_setups, tmp_path, capsys):
+    assert cli.main(["figure", *options, "--out", str(tmp_path)]) == 1
+    assert message in capsys.readouterr().err

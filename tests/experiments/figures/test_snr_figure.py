@@ -6,7 +6,8 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from sleepconv import cli
-from sleepconv.experiments.figures.snr_figure import LEARNING_RATES, before_sleep, find_runs_of_figure, sawtooth
+from sleepconv.curves import before_sleep, snr_curves
+from sleepconv.experiments.figures.snr_figure import LEARNING_RATES, find_runs_of_figure
 from sleepconv.experiments.runs import Run, find_runs, run_path
 from sleepconv.experiments.runs.folder import RECIPE, RunFolder
 
@@ -38,7 +39,7 @@ def make_run(tmp_path):
 
 
 def test_the_curve_rises_between_sleeps_and_falls_to_minus_infinity_in_each():
-    curve = sawtooth(snr_lines(rate=1e-3), sleep_every=10)["conv1"]
+    curve = snr_curves(snr_lines(rate=1e-3), sleep_every=10)["conv1"]
     assert curve.values[:9] == sorted(curve.values[:9])
     assert curve.steps[9:12] == [10, 10, 11]
     assert curve.values[10] == -math.inf
@@ -48,11 +49,11 @@ def test_the_curve_rises_between_sleeps_and_falls_to_minus_infinity_in_each():
 
 def test_measurements_with_an_unmeasured_sleep_between_them_are_not_joined():
     lines = [line for line in snr_lines(rate=1e-3) if line["step"] in (10, 30, 35)]
-    curve = sawtooth(lines, sleep_every=10)["conv1"]
+    curve = snr_curves(lines, sleep_every=10)["conv1"]
     gaps = [step for step, value in zip(curve.steps, curve.values, strict=True) if math.isnan(value)]
     assert gaps == [30]
     awake_only = [line for line in lines if line["when"] == "awake"]
-    assert sum(map(math.isnan, sawtooth(awake_only, sleep_every=10)["conv1"].values)) == 2
+    assert sum(map(math.isnan, snr_curves(awake_only, sleep_every=10)["conv1"].values)) == 2
 
 
 def test_before_sleep_keeps_only_what_a_sleep_followed():

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from sleepconv.experiments.data import Images, Statistics, Task, TensorSource, Translate, load_task
+from sleepconv.experiments.data import ChannelStatistics, Images, Task, TensorSource, Translate, load_task
 from sleepconv.experiments.figures.visual_field import (
     VisualField,
     mean_of,
@@ -25,7 +25,9 @@ class BrightCorner(nn.Module):
 
 def bright_squares(*, size, canvas):
     images = Images(torch.full((6, 1, size, size), 255, dtype=torch.uint8), torch.ones(6).long(), ("dark", "bright"))
-    source = TensorSource(images, Translate([0], [0], size=(canvas, canvas), statistics=Statistics((0.0,), (255.0,))))
+    source = TensorSource(
+        images, Translate([0], [0], size=(canvas, canvas), statistics=ChannelStatistics((0.0,), (255.0,)))
+    )
     return Task("squares", images.classes, (1, canvas, canvas), source, source)
 
 

@@ -47,7 +47,8 @@ def learns(networks, data_dir, request, monkeypatch):
     monkeypatch.setattr(tasks, "EncodedSource", partial(tasks.EncodedSource, short_side=100, size=SMALL_CROP))
 
     def check(run):
-        request.getfixturevalue(FILES[run.dataset])
+        if run.dataset in FILES:  # the digits come with a package
+            request.getfixturevalue(FILES[run.dataset])
         task = load_task(run.dataset, data_dir=data_dir, padding=run.padding, tuning=run.tuning, complete=False)
         batches = Batches(task.train, batch_size=run.batch_size, repetitions=run.repetitions)
         student = learner.Learner(run, task, Place(), steps_per_epoch=98)

@@ -40,7 +40,7 @@ def test_rates_on_imagenet_are_the_final_hyperparameters_of_the_appendix():
         assert (run.weight_decay, run.batch_size, run.epochs, run.network) == (1e-2, 256, 200, "resnet18")
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", [name for name in RECIPES if not name.startswith("demo_")])
 def test_a_row_differs_from_the_plain_network_as_its_name_says(name):
     run = recipe(name)
     assert run.name == name

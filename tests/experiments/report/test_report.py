@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sleepconv import cli
-from sleepconv.experiments.data import Images, Statistics, Task, TensorSource, Translate
+from sleepconv.experiments.data import ChannelStatistics, Images, Task, TensorSource, Translate
 from sleepconv.experiments.report.groups import group
 from sleepconv.experiments.runs import Run, find_runs, run_path
 from sleepconv.experiments.runs.folder import RECIPE, WEIGHTS, RunFolder
@@ -138,7 +138,7 @@ def test_a_run_that_has_just_begun_shows_dashes(tmp_path):
 
 def test_filters_of_colour_images_are_shown_and_without_the_data_the_map_is_a_dash(tmp_path):
     images = Images(torch.randint(256, (40, 3, 16, 16), dtype=torch.uint8), torch.arange(40) % 2, ("cat", "dog"))
-    still = Translate([0], [0], size=(16, 16), statistics=Statistics((120.0,) * 3, (60.0,) * 3))
+    still = Translate([0], [0], size=(16, 16), statistics=ChannelStatistics((120.0,) * 3, (60.0,) * 3))
     task = Task("cifar10", images.classes, (3, 16, 16), TensorSource(images, still), TensorSource(images, still))
     run = Run("colour", "cifar10", "local", 1e-2, network="three_layers", epochs=1, batch_size=20)
     train(run, tmp_path / "runs", task=task, quiet=True)

@@ -6,8 +6,9 @@ import torch
 from torch import nn
 
 from sleepconv.cli import main
+from sleepconv.experiments.data.tasks import DATASETS
 from sleepconv.experiments.paper import RECIPES, recipe
-from sleepconv.experiments.results.listing import WORK, as_text, overview, seconds_per_epoch
+from sleepconv.experiments.results.listing import WORK, as_text, recipe_rows, seconds_per_epoch
 from sleepconv.experiments.results.records import Records, read_records
 from sleepconv.experiments.training.parallel import Place, describe
 from sleepconv.models import resnet8, resnet18, resnet20
@@ -16,7 +17,7 @@ NOTHING = Records([], [])
 
 
 def test_shows_every_recipe_with_the_papers_number_and_an_estimate():
-    entries = overview(NOTHING, speed=100e9)
+    entries = recipe_rows(NOTHING, speed=100e9)
     assert [entry["name"] for entry in entries] == list(RECIPES)
     entry = next(entry for entry in entries if entry["name"] == "cifar100_sleep_every_10")
     assert entry["paper"] == {"top1": 55.7, "top5": 80.9}
@@ -33,7 +34,7 @@ def test_says_which_have_records_at_what_scale_and_of_which_seeds(record, tmp_pa
     for seed in (0, 2):
         record("cifar10_local", top1=50.0, scale=0.1, seed=seed)
     record("cifar10_local", top1=50.0)
-    entries = overview(read_records([tmp_path]), "cifar10", speed=1e9)
+    entries = recipe_rows(read_records([tmp_path]), "cifar10", speed=1e9)
     assert entries[1]["records"] == {"0.1": [0, 2], "1": [0]}
     assert "scale 0.1: seed 0, 2; scale 1: seed 0" in as_text(entries)
     assert entries[0]["records"] == {}
@@ -43,14 +44,14 @@ def test_time_comes_from_records_of_this_machine_but_not_of_another(record, tmp_
     record("cifar10_local", top1=50.0)
     mine = record("cifar10_convolutional", top1=50.0)
     (mine / "environment.json").write_text(json.dumps(describe(Place())))
-    convolutional, local, *_ = overview(read_records([tmp_path]), "cifar10", speed=1e9)
+    convolutional, local, *_ = recipe_rows(read_records([tmp_path]), "cifar10", speed=1e9)
     assert convolutional["estimate"] == {"seconds": 600.0, "from": "records"}
     assert local["estimate"]["from"] == "probe"
 
 
 def test_a_recipe_on_a_dataset_whose_work_is_not_known_has_no_estimate(monkeypatch):
     monkeypatch.setitem(RECIPES, "mine", replace(recipe("cifar10_local"), dataset="fashion-mnist"))
-    entries = overview(NOTHING, "fashion-mnist", speed=1e9)
+    entries = recipe_rows(NOTHING, "fashion-mnist", speed=1e9)
     assert entries[0]["estimate"] is None
     assert as_text(entries).splitlines()[2].split() == ["cifar10_local", "80.9", "–", "–", "–"]
 
@@ -76,6 +77,12 @@ def test_the_arithmetic_behind_estimates_is_that_of_the_networks(dataset, networ
             layer.register_forward_hook(lambda m, _, out: counts.append(out[0, 0].numel() * m.weight.numel()))
     network(torch.zeros(1, 3, size, size))
     assert sum(counts) == pytest.approx(WORK[dataset][0], rel=0.01)
+
+
+def test_the_image_counts_behind_estimates_are_those_of_the_datasets():
+    assert {name: (train, test) for name, (_, train, test) in WORK.items()} == {
+        name: (DATASETS[name].train_images, DATASETS[name].test_images) for name in WORK
+    }
 
 
 def test_the_command_measures_this_machine(capsys, tmp_path):

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from sleepconv.cli import main
-from sleepconv.experiments.results.overview import as_sheet, overview
+from sleepconv.experiments.results.overview import as_sheet, run_rows
 from sleepconv.experiments.runs import RunFolder, find_runs
 
 REPORTS = [
@@ -27,7 +27,7 @@ def with_reports(path: Path) -> Path:
 
 def test_says_what_a_run_reached_and_what_it_took(record, tmp_path):
     with_reports(record("cifar10_sleep_every_10", top1=50.0, scale=0.01))
-    (entry,) = overview(find_runs(tmp_path))
+    (entry,) = run_rows(find_runs(tmp_path))
     assert (entry["top1"], entry["train_top1"]) == (50.0, 70.0)
     assert (entry["seconds_per_epoch"], entry["cpu_seconds_per_epoch"], entry["seconds"]) == (12.0, 21.0, 24.0)
     assert entry["asleep"] == 0.25
@@ -38,25 +38,25 @@ def test_says_what_a_run_reached_and_what_it_took(record, tmp_path):
 def test_a_run_that_is_under_way_says_how_far_it_is(record, tmp_path):
     path = with_reports(record("cifar10_local", top1=50.0, scale=0.1))
     (path / "summary.json").unlink()
-    assert "2 of 20" in as_sheet(overview(find_runs(tmp_path))).text()
+    assert "2 of 20" in as_sheet(run_rows(find_runs(tmp_path))).text()
 
 
 def test_a_run_without_reports_shows_dashes(record, tmp_path):
     (record("cifar10_local", top1=50.0, scale=0.1) / "summary.json").unlink()
-    (cells,) = as_sheet(overview(find_runs(tmp_path))).rows
+    (cells,) = as_sheet(run_rows(find_runs(tmp_path))).rows
     assert cells == ["cifar10_local", "0.1", "0", "0 of 20", *"–––––", "0 s", "–", "–"]
 
 
 def test_rates_that_are_not_the_recipes_are_named(record, tmp_path):
     record("cifar10_local", top1=50.0, learning_rate=0.5, tuning=True)
-    (cells,) = as_sheet(overview(find_runs(tmp_path))).rows
+    (cells,) = as_sheet(run_rows(find_runs(tmp_path))).rows
     assert cells[0] == "cifar10_local (learning rate 0.5)"
 
 
 def test_runs_stand_in_the_order_of_the_recipes_and_seeds(record, tmp_path):
     for name, seed in [("cifar10_local", 1), ("cifar10_convolutional", 0), ("cifar10_local", 0)]:
         record(name, top1=50.0, seed=seed)
-    entries = overview(find_runs(tmp_path))
+    entries = run_rows(find_runs(tmp_path))
     assert [(entry["name"], entry["seed"]) for entry in entries] == [
         ("cifar10_convolutional", 0),
         ("cifar10_local", 0),

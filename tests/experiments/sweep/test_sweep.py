@@ -190,7 +190,7 @@ def test_a_damaged_record_of_a_search_is_named(tmp_path, content: str):
     (tmp_path / "best.json").write_text(content)
     searches, (line,) = find_searches([tmp_path])
     assert searches == []
-    assert "best.json left out: not a record of a grid search" in line
+    assert "best.json left out: not a record of a search" in line
 
 
 def test_a_damaged_run_fails_alone_and_other_searches_have_their_best(record, tmp_path, capsys):

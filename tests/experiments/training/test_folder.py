@@ -148,13 +148,13 @@ def test_damaged_checkpoints_do_not_crowd_out_whole_ones(tmp_path: Path, small: 
 
 
 def test_a_run_without_a_whole_checkpoint_begins_anew_and_says_so(
-    tmp_path: Path, small: Run, whole: Path, assert_same_end, capsys
+    tmp_path: Path, small: Run, whole: Path, assert_same_end, caplog
 ):
     train(small, tmp_path / "run", quiet=True, max_steps=4)
     for path in RunFolder(tmp_path / "run").checkpoints.paths():
         os.truncate(path, 100)
     train(small, tmp_path / "run")
-    said = capsys.readouterr().err
+    said = caplog.text
     assert "starts again: there is no intact checkpoint" in said
     assert said.count("set aside as") == 2
     assert_same_end(whole, tmp_path / "run")

@@ -174,14 +174,14 @@ def test_seeds_differ(tmp_path: Path, small: Run, whole: Path):
 
 
 def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(
-    tmp_path: Path, small: Run, whole: Path, assert_same_end, capsys
+    tmp_path: Path, small: Run, whole: Path, assert_same_end, caplog
 ):
     for stop in (3, 6):
         train(small, tmp_path / "run", quiet=True, max_steps=stop)
     newest = RunFolder(tmp_path / "run").checkpoints.paths()[0]
     os.truncate(newest, newest.stat().st_size // 2)
     train(small, tmp_path / "run")
-    said = capsys.readouterr().err
+    said = caplog.text
     assert "step-00000006.safetensors is damaged" in said
     assert "resumes after step 3" in said
     assert_same_end(whole, tmp_path / "run")
@@ -259,9 +259,9 @@ def test_an_unwritable_folder_is_one_clear_error(tmp_path: Path, small: Run):
         train(small, tmp_path / "file" / "run", quiet=True)
 
 
-def test_quiet_lines_tell_loss_accuracy_and_snr_where_there_is_no_terminal(tmp_path: Path, small: Run, capsys):
+def test_quiet_lines_tell_loss_accuracy_and_snr_where_there_is_no_terminal(tmp_path: Path, small: Run, caplog):
     train(small, tmp_path)
-    lines = capsys.readouterr().err.splitlines()
+    lines = caplog.text.splitlines()
     assert sum("epoch" in line and "top-1" in line and "−log SNR" in line for line in lines) == 3
 
 

@@ -83,3 +83,13 @@ def test_two_processes_go_on_where_they_stopped(ends: dict[str, Path], tmp_path:
     assert RunFolder(ends["stopped"]).summary() is None
     train_on(2, tmp_path, f"fsdp 0 {ends['stopped']}")
     assert_same_end(ends["fsdp"], ends["stopped"])
+
+
+def test_of_two_processes_one_says_how_it_ended(tmp_path: Path):
+    command = ["-m", "sleepconv", "train", "demo_local", "--scale", "0.03", "--runs", str(tmp_path)]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    options = {"env": environment, "capture_output": True, "text": True, "check": False}
+    done = subprocess.run([sys.executable, *torchrun, *command], **options)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("top-1") == 1

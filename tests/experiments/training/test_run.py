@@ -6,6 +6,8 @@ import torch
 from sleepconv.experiments.runs import Run, find_runs, run_path
 from sleepconv.experiments.runs.run import CHOICES
 from sleepconv.experiments.training import build_network
+from sleepconv.functional import adjusted_rand_index, lateral_grids
+from sleepconv.sleep import sleeping_layers
 
 
 def test_defaults_are_the_papers_protocol(small: Run):
@@ -127,6 +129,19 @@ def test_a_convolutional_network_has_no_choice_of_start(small: Run):
 def test_what_happens_in_sleep_needs_a_network_that_sleeps(small: Run, field: str):
     with pytest.raises(ValueError, match=f"`{field}` needs a network that sleeps"):
         small.changed(sleep_every=None, **{field: 0.5 if field == "slow_momentum" else True})
+
+
+def test_learned_grids_need_a_network_that_sleeps(small: Run):
+    with pytest.raises(ValueError, match="`grids`='learned' needs a network that sleeps"):
+        small.changed(grids="learned", sleep_every=None)
+
+
+def test_a_network_with_learned_grids_has_them_before_training(small: Run):
+    run = small.changed(connectivity="local", network="three_layers", sleep_every=1, grids="learned")
+    layers = sleeping_layers(build_network(run, (1, 12, 24), 10))
+    for layer in layers.values():
+        assert layer.assigned_grids is not None
+        assert adjusted_rand_index(layer.grids, lateral_grids(layer.output_size, 3)) == 1
 
 
 def test_gradients_are_shared_only_with_a_sleep_after_every_step(small: Run):

@@ -20,7 +20,7 @@ from sleepconv.experiments.bench.peers import jax_step, layer_of_shape, layer_st
 from sleepconv.experiments.bench.steps import training_cost
 from sleepconv.experiments.results.sheets import Sheet, number
 from sleepconv.experiments.runs.machine import machine
-from sleepconv.files import write_atomically
+from sleepconv.files import output_file, write_atomically
 from sleepconv.kernels import native
 from sleepconv.memory import keep_freed_memory
 
@@ -63,7 +63,7 @@ Where one layer is in several rows, the differences between its times are the no
 def run(*, json_path: str | None = None, markdown_path: str | None = None, quick: bool = False) -> str:
     """Measure everything, write it to the files asked for, and return the page."""
     for path in filter(None, (json_path, markdown_path)):
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        output_file(path).parent.mkdir(parents=True, exist_ok=True)
     keep_freed_memory()
     rounds = 2 if quick else 8
     record: _Measured = {"machine": _machine(), "matrix_product_gflops": matrix_product_gflops(10)}

@@ -9,7 +9,7 @@ import torch
 
 from sleepconv.experiments.bench.measure import race
 from sleepconv.experiments.bench.peers import training_step
-from sleepconv.experiments.data import Batches, Images, Statistics, Task, TensorSource, Translate
+from sleepconv.experiments.data import Batches, ChannelStatistics, Images, Task, TensorSource, Translate
 from sleepconv.experiments.runs import Run
 from sleepconv.experiments.training import build_network, evaluate
 from sleepconv.experiments.training.checkpoints import Checkpoints
@@ -46,7 +46,7 @@ def training_cost(rounds: int) -> dict[str, float]:
 def _random_task() -> Task:
     pixels = torch.randint(256, (_TRAINED * _BATCH, 3, 32, 32), dtype=torch.uint8)
     images = Images(pixels, torch.randint(10, (len(pixels),)), tuple("0123456789"))
-    statistics = Statistics((128.0,) * 3, (64.0,) * 3)
+    statistics = ChannelStatistics((128.0,) * 3, (64.0,) * 3)
     moved, still = (Translate.after_padding(n, size=(32, 32), statistics=statistics) for n in (4, 0))
     return Task("random", images.classes, (3, 32, 32), TensorSource(images, moved), TensorSource(images, still))
 

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from sleepconv.brain.activations import Preparation, comparable_layers, find_layers
-from sleepconv.experiments.data import IMAGENET, Statistics, load_task
+from sleepconv.experiments.data import IMAGENET, ChannelStatistics, load_task
 from sleepconv.experiments.data.description import StrPath
 from sleepconv.experiments.runs import Run, RunFolder, find_runs
 from sleepconv.experiments.runs.folder import WEIGHTS
@@ -16,11 +16,11 @@ from sleepconv.experiments.training import build_network
 from sleepconv.experiments.training.checkpoints import read_tensors
 
 # Measured on the 50,000 training images, so that networks can be scored without their training data.
-_CIFAR10 = Statistics(
+_CIFAR10 = ChannelStatistics(
     (125.306918046875, 122.95039414062497, 113.86538318359375),
     (62.993219278136934, 62.088707640014185, 66.70489964063097),
 )
-_CIFAR100 = Statistics(
+_CIFAR100 = ChannelStatistics(
     (129.30416560546874, 124.06996269531253, 112.43405005859375),
     (68.1702428992064, 65.39180804385748, 70.41837018804938),
 )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from sleepconv.experiments.figures.drawing import STYLE, load_pyplot, save
 from sleepconv.experiments.paper.numbers import BRAIN_SCORE
 from sleepconv.experiments.results.sheets import MISSING, Sheet
-from sleepconv.files import parse_json, write_atomically
+from sleepconv.files import output_folder, parse_json, write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,6 +61,12 @@ _Panel = list[tuple[ScoreRecord, dict[str, Any]]]
 
 def read_all_scores(paths: Iterable[Path | str]) -> list[ScoreRecord]:
     """Read the records in these files and folders, in alphabetical order; two records of one network must agree."""
+    paths = list(paths)
+    for path in paths:
+        if not Path(path).exists():
+            raise FileNotFoundError(
+                f"{path} does not exist; name a record of `sleepconv brain score`, or a folder of them"
+            )
     files = [file for path in map(Path, paths) for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])]
     if not files:
         raise FileNotFoundError(f"no record in {', '.join(map(str, paths))}; `sleepconv brain score` writes them")
@@ -118,7 +124,7 @@ def rendered(records: Sequence[ScoreRecord], form: str) -> str:
 def as_data(records: Sequence[ScoreRecord]) -> dict[str, Any]:
     """Return the table for a script: rows of cells, ceilings, and the paper's numbers."""
     rows = []
-    for (kind, name), cells in table_rows(records).items():
+    for (kind, name), cells in cells_by_network(records).items():
         scores = {column: {"score": cell.score, "error": cell.error} for column, cell in cells.items()}
         rows.append({"kind": kind, "row": name, "scores": scores, "paper": _paper(name, kind) or None})
     return {
@@ -132,7 +138,7 @@ def as_data(records: Sequence[ScoreRecord]) -> dict[str, Any]:
 
 def main_sheet(records: Sequence[ScoreRecord]) -> Sheet:
     """Make the table: rows as in Table 3, the paper's numbers in brackets, the best trained network in bold."""
-    rows, columns = table_rows(records), (*_COLUMNS, "mean")
+    rows, columns = cells_by_network(records), (*_COLUMNS, "mean")
     names = {record["name"] for record in _comparable(records)}
     comparable = {(record["kind"], record["row"]) for record in _sorted(records) if record["name"] in names}
     trained = [cells for row, cells in rows.items() if row[0] == "trained" and row in comparable]
@@ -200,7 +206,7 @@ def draw(records: Sequence[ScoreRecord], stem: Path) -> list[Path]:
     return paths
 
 
-def table_rows(records: Sequence[ScoreRecord]) -> dict[tuple[str, str], _Cells]:
+def cells_by_network(records: Sequence[ScoreRecord]) -> dict[tuple[str, str], _Cells]:
     """Return the cells of each (kind, row): means over seeds and over the datasets of a region that have a ceiling.
 
     A row that lacks a column that another row has gets no mean over columns.
@@ -383,8 +389,7 @@ def _draw_line(axes: Axes, record: ScoreRecord, entry: dict[str, Any], depth: li
 
 def check_folder(folder: Path) -> None:
     """Raise an error if the folder has files in our places that `sleepconv brain` did not write."""
-    if folder.exists() and not folder.is_dir():
-        raise NotADirectoryError(f"{folder} is a file; --out must be a folder")
+    output_folder(folder)
     for path in sorted(folder.glob("*.json")):
         read_scores(path)
     _check_tables(folder)

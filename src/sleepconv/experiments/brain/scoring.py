@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from sleepconv.brain.activations import activations, digest_of
 from sleepconv.brain.fits import Entry, Settings, fit_behaviour, fit_dissimilarities, fit_recording
-from sleepconv.brain.recordings import Dataset, Dissimilarities, LabelCounts, Recording, read_folder
+from sleepconv.brain.recordings import BrainDataset, Dissimilarities, LabelCounts, Recording, read_folder
 from sleepconv.experiments.brain import scoreboard
 from sleepconv.experiments.brain.candidates import Candidate, candidates
 from sleepconv.experiments.brain.scoreboard import ScoreRecord, read_scores, write_scores
@@ -72,7 +72,7 @@ def _test_images(data_dir: StrPath | None) -> tuple[Images | None, str]:
 class _Session:
     """What all networks of one call have in common."""
 
-    datasets: Sequence[Dataset]
+    datasets: Sequence[BrainDataset]
     folder: Path
     settings: Settings
     test: Images | None
@@ -124,7 +124,9 @@ class _Session:
             for data in self.datasets
         }
 
-    def _entry(self, dataset: Dataset, model: nn.Module, layers: list[str], network: Candidate, cache: Path) -> Entry:
+    def _entry(
+        self, dataset: BrainDataset, model: nn.Module, layers: list[str], network: Candidate, cache: Path
+    ) -> Entry:
         if isinstance(dataset, LabelCounts):
             return self._behaviour(dataset, model, network)
         features = activations(model, dataset.images, layers, prepare=network.prepare, cache=cache)

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sleepconv.experiments.data.description import (
+    INCOMPLETE,
     Dataset,
     Download,
     File,
@@ -150,7 +151,7 @@ def _records(path: Path, dataset: Dataset, record: int, complete: bool) -> int:
         raise ValueError(
             f"{path} has {size:,} bytes, but the official {dataset.title} file has {official:,} "
             f"({record:,} per image); it is truncated or another version: remove it and "
-            f"run `sleepconv data get {dataset.name}`"
+            f"run `sleepconv data get {dataset.name}`{f', or {INCOMPLETE}' if size and size % record == 0 else ''}"
         )
     return size // record
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 import torch
 from jaxtyping import UInt8
+from torch import Tensor
 from torch.nn.functional import interpolate
 
 from sleepconv.experiments.runs.machine import available_cores
@@ -43,7 +44,7 @@ def open_image(content: bytes, name: str) -> "Image":
     try:
         from PIL import Image
     except ImportError as error:
-        raise ImportError("decoding images needs Pillow: pip install 'sleepconv[data]'") from error
+        raise ImportError("decoding images needs Pillow: pip install pillow") from error
     try:
         image = Image.open(io.BytesIO(content))
         image.decodermaxblock = len(content)  # in one block: 4 % faster than in the default 64 kB blocks
@@ -74,16 +75,43 @@ def resized_crop(
     top, left = (
         int(share * (side - extent + 1)) for share, side in zip(chance, (image.height, image.width), strict=True)
     )
-    cut = image.crop((left, top, left + extent, top + extent))
-    if flip:
-        from PIL.Image import Transpose
-
-        cut = cut.transpose(Transpose.FLIP_LEFT_RIGHT)
-    pixels = torch.from_numpy(np.array(cut))[None].permute(0, 3, 1, 2)
+    pixels = _cut(image, top, left, extent, extent, flip)
     # The output has floor(extent · scale) pixels; the last digit must not turn 224 into 223.
     scale = short_side / short * (1 + 1e-9)
     resized = interpolate(pixels, scale_factor=scale, mode="bilinear", antialias=True)
     return resized[0, :, :size, :size].permute(1, 2, 0).numpy()
+
+
+def random_resized_crop(image: "Image", *, size: int, random: np.random.Generator) -> UInt8[np.ndarray, "size size 3"]:
+    """Cut out 8 to 100 % of the area, 3:4 to 4:3 in shape, resize it to ``size``×``size``, and flip it, all at random.
+
+    What ``torchvision.transforms.RandomResizedCrop`` does by default, followed by a random flip: area and logarithm of
+    the shape are drawn up to ten times, until the crop fits; if it never does, the largest one in the middle is taken.
+    """
+    sides = np.array([image.height, image.width])
+    for _ in range(10):
+        area, shape = random.uniform(0.08, 1.0), np.exp(random.uniform(-1, 1) * np.log(4 / 3))
+        extent = np.rint(np.sqrt(area * sides.prod() * np.array([1 / shape, shape]))).astype(int)
+        if (extent >= 1).all() and (extent <= sides).all():
+            top, left = (random.integers(0, room + 1) for room in sides - extent)
+            break
+    else:
+        extent = np.minimum(sides, np.rint(sides[::-1] * 4 / 3).astype(int))
+        top, left = (sides - extent) // 2
+    flip = bool(random.random() < 0.5)
+    pixels = _cut(image, int(top), int(left), int(extent[0]), int(extent[1]), flip)
+    resized = interpolate(pixels, size=(size, size), mode="bilinear", antialias=True)
+    return resized[0].permute(1, 2, 0).numpy()
+
+
+def _cut(image: "Image", top: int, left: int, height: int, width: int, flip: bool) -> Tensor:
+    """Return a part of an image as a batch of one."""
+    cut = image.crop((left, top, left + width, top + height))
+    if flip:
+        from PIL.Image import Transpose
+
+        cut = cut.transpose(Transpose.FLIP_LEFT_RIGHT)
+    return torch.from_numpy(np.array(cut))[None].permute(0, 3, 1, 2)
 
 
 class Decoders:

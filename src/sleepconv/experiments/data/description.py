@@ -15,6 +15,10 @@ _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CHOOSE = "choose another folder with --data-dir or SLEEPCONV_DATA (SLEEPCONV_CACHE for what is computed from the data)"
 
 
+INCOMPLETE = "--incomplete (in Python, complete=False) accepts that"
+"""How to use a dataset that has less than the official one."""
+
+
 @dataclass(frozen=True)
 class Download:
     """A file to download, with the MD5 that its publisher states."""
@@ -35,16 +39,16 @@ class File:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A dataset: its name, its files and its reader. ``DATASETS`` in tasks.py lists them all.
+    """A dataset: its name, its files and its reader. ``DATASETS`` has them all, with those that were registered.
 
     Args:
         name: the name on the command line and in `load_task`.
         title: the name in messages.
         folder: the folder in the data directory; "" for a dataset that comes with a package.
         read: the reader. ``read(data_dir, train=True, complete=True)`` returns `Images` (or `ImageFolders`).
-        train_images: the official number of training images.
-        test_images: the official number of test images.
-        held_out: how many training images ``load_task(..., tuning=True)`` holds out for validation.
+        train_images: the official number of training images, if there is one.
+        test_images: the official number of test images, if there is one.
+        held_out: how many training images ``load_task(..., tuning=True)`` holds out for validation; by default a tenth.
         downloads: archives of ``folder``, or with ``unpack=False`` the files in it.
         files: the files that must be in ``folder``, plain or gzipped.
         unpack: whether ``downloads`` are archives.
@@ -58,9 +62,9 @@ class Dataset:
     title: str
     folder: str
     read: Callable[..., Any]
-    train_images: int
-    test_images: int
-    held_out: int
+    train_images: int | None = None
+    test_images: int | None = None
+    held_out: int | None = None
     downloads: tuple[Download, ...] = ()
     files: tuple[File, ...] = ()
     unpack: bool = True

@@ -1,18 +1,21 @@
 """The default dataset: scikit-learn's 1,797 handwritten digits, on a visual field larger than they are."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
 from sleepconv.experiments.data.description import Dataset, StrPath
-from sleepconv.experiments.data.images import Images, Statistics
+from sleepconv.experiments.data.images import ChannelStatistics, Images
 from sleepconv.experiments.data.translations import Translate
 
 DIGIT_SIZE = 8
 FIELD = (12, 24)
+SEEN_COLUMNS = range(5)
+"""The columns of ``digits-left``, in the left part of the field."""
 _TEST_IMAGES = 360
 # The background of the digits must stay 0, so only the range is normalised: to [0, 1].
-_UNIT_RANGE = Statistics((0.0,), (255.0,))
+_UNIT_RANGE = ChannelStatistics((0.0,), (255.0,))
 
 
 def digits(*, train: bool = True, held_out: int = _TEST_IMAGES, seed: int = 0) -> Images:
@@ -24,7 +27,7 @@ def digits(*, train: bool = True, held_out: int = _TEST_IMAGES, seed: int = 0) -
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
-        raise ImportError("the digits come with scikit-learn: pip install 'sleepconv[data]'") from error
+        raise ImportError("the digits come with scikit-learn: pip install scikit-learn") from error
     raw = load_digits()
     pixels = torch.from_numpy(raw.images).mul(255 / 16).round().to(torch.uint8)[:, None]
     images = Images(pixels, torch.from_numpy(raw.target).long(), tuple("0123456789"))
@@ -66,5 +69,7 @@ DIGITS = Dataset(
     test_images=_TEST_IMAGES,
     held_out=144,
     folder="",
-    advice="comes with scikit-learn: pip install 'sleepconv[data]'",
+    advice="comes with scikit-learn: pip install scikit-learn",
 )
+DIGITS_LEFT = replace(DIGITS, name="digits-left", title="Digits on the left (scikit-learn)")
+"""The dataset of the demo: digits only in the left part of the field, tested in the middle of that part."""

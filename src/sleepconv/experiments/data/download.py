@@ -103,7 +103,7 @@ def _download(download: Download, target: Path, url: str) -> None:
         import pooch
         from requests import RequestException
     except ImportError as error:
-        raise ImportError("downloading needs pooch: pip install 'sleepconv[data]'") from error
+        raise ImportError("downloading needs pooch: pip install pooch") from error
     pooch.get_logger().setLevel("WARNING")
     downloader = pooch.HTTPDownloader(
         progressbar=sys.stderr.isatty(),

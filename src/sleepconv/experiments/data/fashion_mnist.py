@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from sleepconv.experiments.data.description import (
+    INCOMPLETE,
     Dataset,
     Download,
     File,
@@ -52,6 +53,7 @@ def fashion_mnist(data_dir: StrPath | None = None, *, train: bool = True, comple
         raise ValueError(
             f"{folder} has {len(labels)} {part} labels and images of shape {pixels.shape}, expected "
             f"{expected} and ({expected}, 28, 28); run `sleepconv data check fashion-mnist`"
+            + (f", or {INCOMPLETE}" if complete else "")
         )
     check_labels(labels, len(_CLASSES), path)
     return Images(torch.from_numpy(pixels)[:, None], labels, _CLASSES)

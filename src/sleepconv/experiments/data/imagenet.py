@@ -3,16 +3,18 @@
 import os
 import warnings
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import torch
 from jaxtyping import Int64, UInt8
 from torch import Tensor
 
-from sleepconv.experiments.data.decoding import Decoders, open_image, resized_crop
-from sleepconv.experiments.data.description import Dataset, StrPath, data_directory
-from sleepconv.experiments.data.images import IMAGENET, Batch, Statistics
+from sleepconv.experiments.data.decoding import Decoders, open_image, random_resized_crop, resized_crop
+from sleepconv.experiments.data.description import INCOMPLETE, Dataset, StrPath, data_directory
+from sleepconv.experiments.data.images import IMAGENET, Batch, ChannelStatistics
 from sleepconv.experiments.data.translations import Buffers
+from sleepconv.experiments.runs.run import Crops
 
 _SUFFIXES = (".jpeg", ".jpg", ".png")
 
@@ -80,9 +82,7 @@ def imagenet_folders(data_dir: StrPath | None = None, *, train: bool = True, com
             f"the class folder {lacking / first} is missing: train/ has {len(classes)} classes, val/ {len(others)}"
         )
     if complete and len(classes) != 1000:
-        raise ValueError(
-            f"{folder / 'train'} has {len(classes)} class folders, but ImageNet has 1000; complete=False accepts that"
-        )
+        raise ValueError(f"{folder / 'train'} has {len(classes)} class folders, but ImageNet has 1000; {INCOMPLETE}")
     return ImageFolders(folder / ("train" if train else "val"), classes)
 
 
@@ -102,8 +102,16 @@ IMAGENET_1K = Dataset(
 )
 
 
+def check_crops(crops: str) -> None:
+    """Raise a ValueError unless this is one of ``Crops``."""
+    if crops not in get_args(Crops):
+        raise ValueError(f"`crops` must be one of {', '.join(get_args(Crops))}, got {crops!r}")
+
+
 class EncodedSource:
     """Batches for ImageNet-style training: resize the short side to 256, crop 224 at random, flip, normalise.
+
+    With ``crops="random_resized"`` size and shape of the crops are random too; see ``random_resized_crop``.
 
     With ``train=False`` it resizes, takes the centre crop and normalises.
 
@@ -114,6 +122,7 @@ class EncodedSource:
         decoders: the threads that decode, and what they do with corrupt images.
         short_side: the size to which the short side is resized.
         size: the size of the crop.
+        crops: "random", as the paper's text says, or "random_resized", as its published runs did.
         statistics: mean and standard deviation for the normalisation.
 
     >>> import tempfile
@@ -135,11 +144,13 @@ class EncodedSource:
         decoders: Decoders,
         short_side: int = 256,
         size: int = 224,
-        statistics: Statistics = IMAGENET,
+        statistics: ChannelStatistics = IMAGENET,
+        crops: Crops = "random",
     ) -> None:
+        check_crops(crops)
         if not 1 <= size <= short_side:
             raise ValueError(f"`size` must be from 1 to `short_side` ({short_side}), got {size}")
-        self.files, self.rows, self.classes, self.train = files, rows, files.classes, train
+        self.files, self.rows, self.classes, self.train, self.crops = files, rows, files.classes, train, crops
         self.decoders, self.short_side, self.size, self.statistics = decoders, short_side, size, statistics
         factors = statistics.scale_and_shift(torch.device("cpu"))
         self._scale, self._shift = (np.tile(factor.flatten().numpy(), size) for factor in factors)
@@ -188,6 +199,10 @@ class EncodedSource:
         image = open_image(self.files.read(row), self.files.name(row))
         if not self.train:
             return resized_crop(image, short_side=self.short_side, size=self.size, chance=(0.5, 0.5))
+        if self.crops == "random_resized":
+            # More than the three numbers are needed; all of them follow from these.
+            random = np.random.default_rng((chance * 2**53).astype(np.int64))
+            return random_resized_crop(image, size=self.size, random=random)
         place, flip = (float(chance[0]), float(chance[1])), bool(chance[2] < 0.5)
         return resized_crop(image, short_side=self.short_side, size=self.size, chance=place, flip=flip)
 

@@ -62,10 +62,10 @@ class Images:
 
 
 @dataclass(frozen=True)
-class Statistics:
+class ChannelStatistics:
     """Mean and standard deviation of each channel, in units of pixel values (0 to 255).
 
-    >>> scale, shift = Statistics((120.0,), (60.0,)).scale_and_shift(torch.device("cpu"))
+    >>> scale, shift = ChannelStatistics((120.0,), (60.0,)).scale_and_shift(torch.device("cpu"))
     >>> round((scale * 180 + shift).item(), 3)
     1.0
     """
@@ -85,21 +85,21 @@ class Statistics:
 
 @lru_cache(maxsize=32)
 def _scale_and_shift(
-    statistics: Statistics, device: torch.device
+    statistics: ChannelStatistics, device: torch.device
 ) -> tuple[Float32[Tensor, "channels 1 1"], Float32[Tensor, "channels 1 1"]]:
     mean, std = (torch.tensor(v, dtype=torch.float64)[:, None, None] for v in (statistics.mean, statistics.std))
     return (1 / std).float().to(device), (-mean / std).float().to(device)
 
 
-IMAGENET = Statistics((0.485 * 255, 0.456 * 255, 0.406 * 255), (0.229 * 255, 0.224 * 255, 0.225 * 255))
+IMAGENET = ChannelStatistics((0.485 * 255, 0.456 * 255, 0.406 * 255), (0.229 * 255, 0.224 * 255, 0.225 * 255))
 
 
-def measure(images: Images) -> Statistics:
+def measure(images: Images) -> ChannelStatistics:
     """Compute the exact mean and deviation of each channel, from the histogram of its pixel values.
 
     >>> pixels = torch.tensor([0, 2], dtype=torch.uint8).reshape(2, 1, 1, 1)
     >>> measure(Images(pixels, torch.zeros(2, dtype=torch.int64), ("only",)))
-    Statistics(mean=(1.0,), std=(1.0,))
+    ChannelStatistics(mean=(1.0,), std=(1.0,))
     """
     # NumPy in one thread: many short parallel regions stall for seconds when another program uses the cores.
     pixels = images.pixels.cpu().numpy()
@@ -113,14 +113,14 @@ def measure(images: Images) -> Statistics:
     std = np.sqrt(np.maximum(shares @ values**2 - mean**2, 0))
     if not (std > 0).all():
         raise ValueError(f"cannot normalise {len(images)} images: a channel is constant")
-    return Statistics(tuple(mean.tolist()), tuple(std.tolist()))
+    return ChannelStatistics(tuple(mean.tolist()), tuple(std.tolist()))
 
 
 @runtime_checkable
 class Transform(Protocol):
     """A function from pixels to normalised images; its randomness is given as uniform numbers in [0, 1)."""
 
-    statistics: Statistics
+    statistics: ChannelStatistics
 
     def __call__(
         self,
@@ -143,7 +143,7 @@ class Source(Protocol):
     """
 
     classes: tuple[str, ...]
-    statistics: Statistics
+    statistics: ChannelStatistics
 
     def __len__(self) -> int: ...
 

@@ -15,7 +15,7 @@ from sleepconv.experiments.data.description import Dataset, File, StrPath, data_
 from sleepconv.experiments.data.fashion_mnist import read_content
 from sleepconv.experiments.data.images import CHANCES, Source, random_stream
 from sleepconv.experiments.data.tasks import find_dataset, load_task
-from sleepconv.files import write_atomically
+from sleepconv.files import output_file, write_atomically
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -60,9 +60,7 @@ def check(dataset: Dataset, data_dir: StrPath | None = None) -> Report:
 
 def show(name: str, out: StrPath | None = None, *, data_dir: StrPath | None = None, padding: int = 0) -> str:
     """Write the contact sheet of a dataset to ``out`` (default ``NAME.png``) and return a sentence about it."""
-    path = Path(out) if out is not None else Path(f"{find_dataset(name).name}.png")
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder; give a file, such as {path / 'sheet.png'}")
+    path = output_file(out if out is not None else f"{find_dataset(name).name}.png")
     source = load_task(name, data_dir=data_dir, padding=padding).train
     content = io.BytesIO()
     contact_sheet(source).save(content, format="PNG")
@@ -132,7 +130,7 @@ def _check_reading(dataset: Dataset, root: Path, report: Report) -> None:
     try:
         train, test = ((dataset.list_files or dataset.read)(root, train=part) for part in (True, False))
         found, official = (len(train), len(test)), (dataset.train_images, dataset.test_images)
-        if found != official:
+        if None not in official and found != official:
             raise ValueError(f"found {found} training and test images, but the official numbers are {official}")
     except (OSError, ValueError) as error:
         report.usable = False

@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from sleepconv.experiments.data.decoding import Decoders, OnCorrupt, decode
 from sleepconv.experiments.data.description import (
+    INCOMPLETE,
     Dataset,
     Download,
     StrPath,
@@ -76,7 +77,7 @@ def _list_files(data_dir: StrPath | None = None, *, train: bool = True, complete
     if complete and len(files) != official:
         raise ValueError(
             f"{folder / ('train' if train else 'val')} has {len(files):,} images, but TinyImageNet has {official:,}; "
-            "run `sleepconv data check tiny-imagenet`"
+            f"run `sleepconv data check tiny-imagenet`, or {INCOMPLETE}"
         )
     return _Listing([path for path, _ in files], [label for _, label in files], classes)
 
@@ -104,7 +105,8 @@ def _class_names(folder: Path, *, complete: bool = True) -> tuple[list[str], tup
     """Return the class identifiers of ``wnids.txt``, sorted, and their names from ``words.txt``."""
     wnids = sorted(" ".join(read_lines(require_file(folder / "wnids.txt", TINY_IMAGENET.name))).split())
     if len(set(wnids)) != len(wnids) or not wnids or (complete and len(wnids) != 200):
-        raise ValueError(f"{folder / 'wnids.txt'} lists {len(set(wnids))} classes, but TinyImageNet has 200")
+        accepted = f"; {INCOMPLETE}" if wnids and len(set(wnids)) == len(wnids) else ""
+        raise ValueError(f"{folder / 'wnids.txt'} lists {len(set(wnids))} classes, but TinyImageNet has 200{accepted}")
     words = {}
     if (folder / "words.txt").is_file():
         words = dict(line.split("\t", 1) for line in read_lines(folder / "words.txt") if "\t" in line)

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Float32, Int64, UInt8
 from torch import Tensor
 
-from sleepconv.experiments.data.images import Statistics
+from sleepconv.experiments.data.images import ChannelStatistics
 
 _Size = tuple[int, int]
 
@@ -24,7 +24,7 @@ def translate(
     corners: Int64[Tensor, "batch 2"],
     *,
     size: _Size,
-    statistics: Statistics,
+    statistics: ChannelStatistics,
 ) -> Float32[Tensor, "batch channels canvas_height canvas_width"]:
     r"""Normalise each image and place it on a canvas of zeros with its upper left corner at ``corners``.
 
@@ -34,7 +34,7 @@ def translate(
     training mean before it, as in the padding of the paper.
 
     >>> one = torch.full((1, 1, 2, 2), 255, dtype=torch.uint8)
-    >>> translate(one, torch.tensor([[0, 1]]), size=(2, 3), statistics=Statistics((0.0,), (255.0,)))
+    >>> translate(one, torch.tensor([[0, 1]]), size=(2, 3), statistics=ChannelStatistics((0.0,), (255.0,)))
     tensor([[[[0., 1., 1.],
               [0., 1., 1.]]]])
     """
@@ -45,13 +45,15 @@ def translate(
 class Translate:
     """Place each image of a batch with its corner at random in ``rows`` × ``columns`` (see `translate`).
 
-    >>> crop = Translate.after_padding(4, size=(32, 32), statistics=Statistics((120.0,) * 3, (60.0,) * 3))
+    >>> crop = Translate.after_padding(4, size=(32, 32), statistics=ChannelStatistics((120.0,) * 3, (60.0,) * 3))
     >>> chance = torch.rand(2, 3, dtype=torch.float64)
     >>> crop(torch.zeros(2, 3, 32, 32, dtype=torch.uint8), chance).shape
     torch.Size([2, 3, 32, 32])
     """
 
-    def __init__(self, rows: Sequence[int], columns: Sequence[int], *, size: _Size, statistics: Statistics) -> None:
+    def __init__(
+        self, rows: Sequence[int], columns: Sequence[int], *, size: _Size, statistics: ChannelStatistics
+    ) -> None:
         if not len(rows) or not len(columns) or min(size) < 1:
             raise ValueError(
                 f"`rows` and `columns` must not be empty and `size` must be positive, "
@@ -64,7 +66,7 @@ class Translate:
         self._buffers = Buffers()
 
     @classmethod
-    def after_padding(cls, padding: int, *, size: _Size, statistics: Statistics) -> "Translate":
+    def after_padding(cls, padding: int, *, size: _Size, statistics: ChannelStatistics) -> "Translate":
         """Pad with the mean on every side, then crop back to ``size`` at random (CIFAR)."""
         if padding < 0 or padding > min(size):
             raise ValueError(f"`padding` must be from 0 to the size of the image, {min(size)}, got {padding}")
@@ -72,7 +74,7 @@ class Translate:
         return cls(shifts, shifts, size=size, statistics=statistics)
 
     @classmethod
-    def within(cls, image: _Size, *, size: _Size, padding: int, statistics: Statistics) -> "Translate":
+    def within(cls, image: _Size, *, size: _Size, padding: int, statistics: ChannelStatistics) -> "Translate":
         """Centre-crop to ``size`` + 2·``padding``, then crop to ``size`` at random (TinyImageNet)."""
         room = min(full - part for full, part in zip(image, size, strict=True)) // 2
         if not 0 <= padding <= room:

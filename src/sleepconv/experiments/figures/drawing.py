@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = ["#0072b2", "#d55e00", "#009e73"]
+THEORY_DASH = (0, (4, 3))
 STYLE = {
     "font.family": "DejaVu Sans",
     "font.size": 9,
@@ -28,11 +30,22 @@ def load_pyplot() -> ModuleType:
     try:
         import matplotlib
     except ImportError:
-        raise RuntimeError("figures need matplotlib: pip install 'sleepconv[figures]'") from None
+        raise RuntimeError("figures need matplotlib: pip install matplotlib") from None
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     return pyplot
+
+
+def write_caption(figure: Figure, caption: str, *, width: float = 5.4, plot: float = 3.3) -> None:
+    """Put the caption below the axes, and make the page high enough for both (sizes in inches)."""
+    for text in (", 1)", " = ", " ms", "Eq. ", " > "):  # do not break lines there
+        caption = caption.replace(text, text.replace(" ", "\u00a0"))
+    lines = textwrap.wrap(caption.strip(), width=round(18.5 * width))
+    under = 0.135 * len(lines) + 0.05
+    figure.set_size_inches(width, plot + under)
+    figure.tight_layout(rect=(0, under / (plot + under), 1, 1))
+    figure.text(0.11 / width, 0.012, "\n".join(lines), fontsize=7, va="bottom", linespacing=1.25)
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:

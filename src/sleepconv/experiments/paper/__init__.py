@@ -5,7 +5,7 @@
 """
 
 from sleepconv.experiments.paper.hyperparameter_searches import SEARCHES, search_runs
-from sleepconv.experiments.paper.recipes import RECIPES, about, recipe, varied
+from sleepconv.experiments.paper.recipes import RECIPES, about, recipe, register_recipe, register_table, varied
 from sleepconv.experiments.paper.rows import TABLES, datasets_of, label, table_rows
 
 __all__ = [
@@ -16,6 +16,8 @@ __all__ = [
     "datasets_of",
     "label",
     "recipe",
+    "register_recipe",
+    "register_table",
     "search_runs",
     "table_rows",
     "varied",

@@ -2,12 +2,23 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from sleepconv.experiments.paper.numbers import ACCURACY, IMAGENET_RATES, RATES, Accuracy
-from sleepconv.experiments.paper.rows import NETWORKS, OWN_TABLES, PADDING, SMALL_DATASETS, label, table_rows
+from sleepconv.experiments.paper.rows import (
+    OWN_TABLES,
+    PADDING,
+    REGISTERED_TABLES,
+    ROW_SETTINGS,
+    SMALL_DATASETS,
+    TABLES,
+    RegisteredTable,
+    label,
+    table_rows,
+)
+from sleepconv.experiments.runs.registry import load_extensions
 from sleepconv.experiments.runs.run import Run
 from sleepconv.names import did_you_mean
 
@@ -27,6 +38,8 @@ def recipe(name: str, **changes: Any) -> Run:
     Traceback (most recent call last):
     ValueError: there is no recipe 'cifar10_sleep_every_20'; did you mean 'cifar10_sleep_every_10'?
     """
+    if name not in RECIPES:
+        load_extensions()
     if name not in RECIPES:
         hint = did_you_mean(name, RECIPES, otherwise="`sleepconv list` shows them all")
         raise ValueError(f"there is no recipe {name!r}{hint}")
@@ -48,6 +61,46 @@ def varied(recipe_name: str, settings: Sequence[str] = (), *, name: str | None =
             raise ValueError(f"a setting must be FIELD=VALUE, like learning_rate=1e-3, got {setting!r}")
         run = run.changed(**{field: _value(text)})
     return run.changed(name=name or "-".join([recipe_name, *map(_for_folder, settings)]))
+
+
+def register_recipe(run: Run, about: str = "") -> Run:
+    """Register a run as a recipe, so that ``sleepconv train``, ``sweep``, ``list`` and ``table`` know it by its name.
+
+    Args:
+        run: its seed and scale do not matter.
+        about: one sentence about it, for ``sleepconv list --json``.
+
+    >>> run = recipe("cifar10_local").changed(name="cifar10_slow", learning_rate=1e-4)
+    >>> run = register_recipe(run, "LC at a tenth of the learning rate.")  # doctest: +SKIP
+    """
+    run = run.changed(seed=0, scale=1.0)
+    if RECIPES.get(run.name, run) != run:
+        raise ValueError(f"there is already another recipe {run.name!r}; choose another name")
+    _add(run, about)
+    return run
+
+
+def register_table(name: str, rows: Mapping[str, str], *, caption: str = "") -> None:
+    """Register a table of recipes, for ``sleepconv table`` and ``sleepconv sweep``.
+
+    Args:
+        name: of the table.
+        rows: the recipe of each row, by the words that stand at its beginning. Differences are those to the first row.
+        caption: what stands beside the name.
+
+    >>> register_table("rates", {"LC": "cifar10_local", "LC, slow": "cifar10_slow"})  # doctest: +SKIP
+    """
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][\w-]*", name):
+        raise ValueError(f"the name of a table must be a word that begins with a letter, got {name!r}")
+    datasets = list(dict.fromkeys(recipe(each).dataset for each in rows.values()))
+    if len(datasets) != 1:
+        raise ValueError(f"the rows of a table must be recipes of one dataset, got {', '.join(datasets) or 'no rows'}")
+    table = RegisteredTable(datasets[0], dict(rows), caption)
+    if name in RECIPES or (name in TABLES and REGISTERED_TABLES.get(name) != table):
+        raise ValueError(f"there is already another table or recipe {name!r}; choose another name")
+    if name not in TABLES:
+        TABLES.append(name)
+    REGISTERED_TABLES[name] = table
 
 
 def about(name: str) -> str:
@@ -96,7 +149,7 @@ for _dataset in SMALL_DATASETS:
                     learning_rate=_chosen.learning_rate,
                     weight_decay=_chosen.weight_decay,
                     padding=PADDING[_table],
-                    **NETWORKS[_row],
+                    **ROW_SETTINGS[_row],
                 ),
                 f"Table {_table}, {label(_row)}: {_percent(ACCURACY[_table][_dataset][_row])}. Rates: Table {_rates}.",
             )
@@ -113,7 +166,7 @@ for _row, _name in table_rows(13, "imagenet").items():
             network="resnet18",
             padding=0,
             batch_size=256,
-            **NETWORKS[_row],
+            **ROW_SETTINGS[_row],
         ),
         f"Table {2 if _row in ACCURACY[2]['imagenet'] else 13}, {label(_row)}: "
         f"{_percent(ACCURACY[13]['imagenet'][_row])}. Rates: Final hyperparameters (appendix).",
@@ -240,3 +293,29 @@ for _own in ("miniature", "miniature-padding0"):
             network="resnet8",
             padding=RECIPES[_original].padding // 2,
         )
+
+# The networks of the demo: digits that are shown only on the left.
+for _name, _network in {
+    "convolutional": {"connectivity": "convolutional"},
+    "local": {"connectivity": "local"},
+    "local_with_sleep": {"connectivity": "local", "sleep_every": 1},
+}.items():
+    _add(
+        Run(
+            f"demo_{_name}",
+            "digits-left",
+            network="three_layers",
+            learning_rate=2e-2,
+            batch_size=128,
+            epochs=30,
+            padding=0,
+            precision="float32",
+            **_network,  # type: ignore[arg-type]
+        ),
+        "A network of `sleepconv demo`, trained in seconds: a cheap try of a sweep, or of Ray and SLURM.",
+    )
+register_table(
+    "demo",
+    {"convolutional": "demo_convolutional", "local": "demo_local", "local with sleep": "demo_local_with_sleep"},
+    caption="digits shown only on the left, tested where they were shown",
+)

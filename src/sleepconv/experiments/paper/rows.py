@@ -21,6 +21,15 @@ class _OwnTable:
     added: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class RegisteredTable:
+    """A table from outside: the recipe of each row, by the words for it."""
+
+    dataset: str
+    rows: dict[str, str]
+    caption: str
+
+
 _REPETITIONS = ("4_repetitions", "8_repetitions", "16_repetitions")
 LEARNING_SPEED = {
     "shared_gradients_sleep_every_1": "LC - ws(1), shared gradients",
@@ -36,7 +45,9 @@ OWN_TABLES = {
     "miniature": _OwnTable(1, "cifar10-16x16", "miniature", _REPETITIONS[2:], tuple(LEARNING_SPEED)),
     "miniature-padding0": _OwnTable(4, "cifar10-16x16", "miniature_padding0", (), ()),
 }
-TABLES: tuple[TableName, ...] = (1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, *OWN_TABLES)
+REGISTERED_TABLES: dict[TableName, RegisteredTable] = {}
+"""The tables that `register_table` has registered."""
+TABLES: list[TableName] = [1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, *OWN_TABLES]
 
 _LABELS = {
     "convolutional": "conv",
@@ -50,7 +61,7 @@ _LABELS = {
 }
 """The paper's words for its rows."""
 
-NETWORKS: dict[str, dict[str, Any]] = {
+ROW_SETTINGS: dict[str, dict[str, Any]] = {
     "convolutional": {"connectivity": "convolutional"},
     "local": {"connectivity": "local"},
     **{f"{n}_repetitions": {"connectivity": "local", "repetitions": n} for n in (4, 8, 16)},
@@ -74,6 +85,8 @@ def datasets_of(table: TableName) -> tuple[str, ...]:
         hint = did_you_mean(table if isinstance(table, str) else "", map(str, TABLES))
         hint += "; for Table 3 there is `sleepconv brain table`" if table == 3 else ""
         raise ValueError(f"there is no table {table} of training results{hint}")
+    if table in REGISTERED_TABLES:
+        return (REGISTERED_TABLES[table].dataset,)
     if isinstance(table, str):
         return (OWN_TABLES[table].dataset,)
     return SMALL_DATASETS if table in PADDING else ("imagenet",)
@@ -89,6 +102,8 @@ def table_rows(table: TableName, dataset: str) -> dict[str, str]:
     """
     if dataset not in datasets_of(table):
         raise ValueError(f"table {table} has {', '.join(datasets_of(table))}, not {dataset!r}")
+    if table in REGISTERED_TABLES:
+        return dict(REGISTERED_TABLES[table].rows)
     if isinstance(table, str):
         own = OWN_TABLES[table]
         rows = [row for row in table_rows(own.original, "cifar10") if row not in own.left_out]
@@ -102,7 +117,7 @@ def table_rows(table: TableName, dataset: str) -> dict[str, str]:
 
 
 def label(row: str) -> str:
-    """Return the words for a row: the paper's, or ours if the row is.
+    """Return the words for a row: the paper's, ours if the row is, or the row itself if it was registered.
 
     >>> label("first_convolutional_sleep_every_10")
     'LC (1st layer conv) - ws(10)'
@@ -110,4 +125,6 @@ def label(row: str) -> str:
     if row in LEARNING_SPEED:
         return LEARNING_SPEED[row]
     plain = row.removeprefix("first_convolutional_")
+    if plain not in _LABELS:
+        return row
     return _LABELS[plain] if plain == row else _LABELS[plain].replace("LC", "LC (1st layer conv)")

@@ -19,7 +19,7 @@ from sleepconv.experiments.report.pictures import (
 )
 from sleepconv.experiments.results.sheets import MISSING, Sheet
 from sleepconv.experiments.runs import Run, RunFolder
-from sleepconv.files import write_atomically
+from sleepconv.files import output_file, write_atomically
 
 _StrPath = str | PathLike[str]
 _ACCURACY = [
@@ -57,9 +57,7 @@ def write_report(
     """
     if not folders:
         raise ValueError("no runs to report on; name run folders, or folders with runs below them")
-    path = Path(path)
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder; name a file, for example {path / 'report.html'}")
+    path = output_file(path)
     groups = group(folders)
     template = Template(files("sleepconv.experiments.report").joinpath("page.html").read_text(encoding="utf-8"))
     page = template.substitute(

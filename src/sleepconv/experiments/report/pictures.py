@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from html import escape
 from io import StringIO
-from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from sleepconv.analysis import (
+    draw_curves,
+    draw_filters,
+    filters_before_and_after,
+    first_layer_with_filters,
+    snr_curves,
+)
 from sleepconv.experiments.figures.drawing import STYLE, load_pyplot
-from sleepconv.experiments.figures.snr_figure import Curve, draw_sawtooth, floor_below, mark_agreement, sawtooth
 from sleepconv.experiments.figures.visual_field import VisualField, draw_visual_field
 from sleepconv.experiments.report.groups import Group
 from sleepconv.experiments.runs.folder import WEIGHTS
-from sleepconv.sleep import Instant
-from sleepconv.sleep.layers import SleepingLayer
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _WIDTH, _HEIGHT = 4.0, 2.6  # inches
 _SAWTEETH = 30  # measurements shown
-_NEURONS, _CHANNELS = 6, 4  # filters shown
 
 
 def learning_curves(groups: Sequence[Group]) -> list[str]:
@@ -52,10 +52,10 @@ def sawteeth(group: Group) -> str | None:
         if not lines:
             continue
         first = sorted({line["step"] for line in lines})[-_SAWTEETH:][0]
-        curves = sawtooth(lines, sleep_every=group.run.sleep_every, first=first)
+        curves = snr_curves(lines, sleep_every=group.run.sleep_every, first=first)
         layers = ", ".join(curves) if len(curves) <= 4 else f"{len(curves)} layers"
         caption = f"{group.label}, seed {folder.recipe().seed}: {layers} (first dark, last light)"
-        return _picture(partial(_draw_sawteeth, curves=curves), caption=caption)
+        return _picture(partial(draw_curves, curves, marker="."), caption=caption)
     return None
 
 
@@ -65,10 +65,9 @@ def filters_before_and_after_sleep(group: Group) -> str | None:
         if not (folder.path / WEIGHTS).is_file():
             continue
         model = folder.load_model()
-        if (name := _first_local_layer(model)) is None:
+        if (name := first_layer_with_filters(model)) is None:
             return None
-        layer: Any = model.get_submodule(name)
-        pair = [_filters(layer), _filters(Instant()(copy.deepcopy(layer)))]
+        pair = filters_before_and_after(model.get_submodule(name))
         titles = ["as trained: it had just slept" if torch.equal(*pair) else "as trained", "after a sleep"]
         caption = f"{group.label}, layer {name}, seed {folder.recipe().seed}"
         return _picture(partial(_draw_pair, filters=pair, titles=titles), caption=caption, height=1.9)
@@ -126,57 +125,8 @@ def _draw_curves(axes: Axes, groups: Sequence[Group], kind: str, quantity: str) 
         axes.set_ylim(bottom=0)
 
 
-def _draw_sawteeth(axes: Axes, curves: dict[str, Curve]) -> None:
-    floor = floor_below(curves.values())
-    draw_sawtooth(axes, curves, floor=floor, marker=".")
-    axes.set(xlabel="steps", ylabel="−log SNR")
-    axes.locator_params(axis="x", integer=True)
-    if any(-inf in curve.values for curve in curves.values()):
-        mark_agreement(axes, floor)
-
-
-def _first_local_layer(model: nn.Module) -> str | None:
-    """Find the first two-dimensional locally connected layer with a kernel larger than 1."""
-    for name, layer in model.named_modules():
-        if isinstance(layer, SleepingLayer) and layer.weight.dim() == 6 and layer.weight.shape[-1] > 1:
-            return name
-    return None
-
-
-def _filters(layer: Any) -> Tensor:
-    """Take filters of some neurons of one grid along the layer's middle row: (channels, neurons, in, k, k)."""
-    weight, grids = layer.weight.detach(), layer.grids
-    row = grids.shape[0] // 2
-    members = (grids[row] == grids[row, 0]).nonzero().flatten()
-    places = torch.linspace(0, len(members) - 1, min(_NEURONS, len(members))).round().long()
-    return weight[row, members[places], :_CHANNELS].transpose(0, 1)
-
-
-def _draw_pair(axes: Axes, filters: list[Tensor], titles: list[str]) -> None:
+def _draw_pair(axes: Axes, filters: tuple[Tensor, Tensor], titles: list[str]) -> None:
     """Draw two sets of filters side by side, each on its own colour scale."""
     axes.set_axis_off()
     for left, part, title in zip((0.0, 0.53), filters, titles, strict=True):
-        panel, mosaic = axes.inset_axes((left, 0, 0.47, 1)), _mosaic(part)
-        limit = float(np.nanmax(np.abs(mosaic))) or 1.0
-        if mosaic.ndim == 3:
-            panel.pcolormesh(np.nan_to_num(mosaic / limit / 2 + 0.5, nan=1.0), antialiased=False)
-        else:
-            panel.pcolormesh(mosaic, cmap="RdBu_r", vmin=-limit, vmax=limit, antialiased=False)
-        panel.invert_yaxis()
-        panel.set(xticks=[], yticks=[], xlabel="neurons of one grid →", aspect="equal")
-        panel.set_title(title, fontsize=9)
-        panel.spines[:].set_visible(False)
-
-
-def _mosaic(filters: Tensor) -> np.ndarray:
-    """Arrange filters with gaps (NaN): three input channels as colours, otherwise only the first channel."""
-    channels, neurons, inputs, height, width = filters.shape
-    shape = (channels * (height + 1) - 1, neurons * (width + 1) - 1, *([3] if inputs == 3 else []))
-    mosaic = np.full(shape, np.nan)
-    for channel in range(channels):
-        for neuron in range(neurons):
-            one = filters[channel, neuron]
-            tile = one.permute(1, 2, 0) if inputs == 3 else one[0]
-            top, left = channel * (height + 1), neuron * (width + 1)
-            mosaic[top : top + height, left : left + width] = tile.cpu().numpy()
-    return mosaic
+        draw_filters(part, axes.inset_axes((left, 0, 0.47, 1)), title=title)

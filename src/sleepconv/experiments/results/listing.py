@@ -66,7 +66,7 @@ def _papers_numbers() -> dict[str, Accuracy]:
     return numbers | {name: numbers[original] for name, original in originals.items() if original in numbers}
 
 
-def overview(records: Records, dataset: str | None = None, speed: float | None = None) -> list[dict[str, Any]]:
+def recipe_rows(records: Records, dataset: str | None = None, speed: float | None = None) -> list[dict[str, Any]]:
     """Return what `sleepconv list` shows, for a script.
 
     Args:
@@ -115,7 +115,7 @@ def as_text(entries: list[dict[str, Any]]) -> str:
         "measurement (reading images and sleep not counted)",
         "miniature: the paper's numbers are those of ResNet20 on 32×32 images, for context",
         "sleepconv train RECIPE --scale 0.1 runs one, sleepconv sweep RECIPE --seeds 5 several; "
-        f"grid searches: sleepconv sweep RECIPE_grid, for instance {entries[0]['name']}_grid",
+        "sleepconv sweep RECIPE_grid searches the rates of a recipe of the paper, for instance cifar10_local_grid",
     ]
     return Sheet(f"{len(entries)} recipe{'s' * (len(entries) != 1)}", columns, rows, notes).text()
 

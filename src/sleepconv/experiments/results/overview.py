@@ -5,12 +5,13 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Any
 
+from sleepconv.curves import AGREEMENT
 from sleepconv.experiments.paper import RECIPES
 from sleepconv.experiments.results.listing import readable
 from sleepconv.experiments.results.records import changes
 from sleepconv.experiments.results.sheets import Sheet, number
 from sleepconv.experiments.runs import Run, RunFolder
-from sleepconv.experiments.runs.reports import AGREEMENT, log_noise
+from sleepconv.experiments.runs.reports import log_noise
 from sleepconv.files import json_number
 
 _NOTES = (
@@ -20,11 +21,12 @@ _NOTES = (
     "s / epoch: training and evaluation, the median over epochs. CPU s: time of all cores in training, which does not "
     "grow with what else the machine does. asleep: part of the training time. total: all epochs and evaluations.",
     "−log SNR: the median over layers at the last measurement, awake and right after sleep; "
-    f"{AGREEMENT}: neurons agree exactly, after sleep in all weights, awake in at least one (Eq. 6 then is infinite).",
+    f"{AGREEMENT} after sleep: the filters of every grid are equal; {AGREEMENT} awake: they are equal in at least one "
+    "weight, which suffices to make Eq. 6 infinite.",
 )
 
 
-def overview(folders: Iterable[RunFolder]) -> list[dict[str, Any]]:
+def run_rows(folders: Iterable[RunFolder]) -> list[dict[str, Any]]:
     """Return what `sleepconv runs` shows, for a script; runs of the same name are adjacent, by scale and seed."""
     entries = [_entry(folder) for folder in folders]
     return sorted(entries, key=lambda entry: (entry["scale"], entry["validation"], _place(entry), entry["seed"]))

@@ -1,4 +1,4 @@
-"""The outcome of a grid search: the rates that did best on the validation split."""
+"""The outcome of a hyperparameter search: the rates that did best on the validation split."""
 
 import json
 import os
@@ -29,7 +29,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Search:
-    """A finished grid search at one scale; the trials are in the order of their accuracy, the best first.
+    """A finished search at one scale; the trials are in the order of their accuracy, the best first.
 
     >>> trials = [Trial(1e-3, 1e-4, 80.9, [0]), Trial(5e-4, 1e-4, 79.0, [0])]
     >>> Search("cifar10_local_grid", 1.0, trials).best.learning_rate
@@ -53,11 +53,11 @@ class Search:
 
 
 def conclude(grid: str, runs: str | os.PathLike[str], scale: float, seeds: Iterable[int]) -> Search:
-    """Compare all points of a finished grid search.
+    """Compare all points of a finished search.
 
     >>> conclude("cifar10_local_grid", "no/such/folder", 1.0, seeds=[0])  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    ValueError: ... is not finished; the search needs every point of the grid
+    ValueError: ... is not finished; the search needs all its points
     """
     seeds = list(seeds)
     trials = []
@@ -96,11 +96,11 @@ def _read(file: Path) -> Search:
             raise ValueError("a number is missing")
         return Search(content["grid"], content["scale"], trials)
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"not a record of a grid search ({error!r}); sweep the grid again to rewrite it") from error
+        raise ValueError(f"not a record of a search ({error!r}); sweep the search again to rewrite it") from error
 
 
 def _summary(path: Path) -> dict[str, Any]:
     summary = RunFolder(path).summary()
     if summary is None:
-        raise ValueError(f"{path} is not finished; the search needs every point of the grid")
+        raise ValueError(f"{path} is not finished; the search needs all its points")
     return summary

@@ -15,8 +15,8 @@ from statistics import mean
 from typing import Any
 
 from sleepconv.experiments.paper import datasets_of, label, table_rows
-from sleepconv.experiments.paper.numbers import ACCURACY, RATES, SEEDS, SPREAD
-from sleepconv.experiments.paper.rows import OWN_TABLES, PADDING, TableName
+from sleepconv.experiments.paper.numbers import ACCURACY, RATES, SEEDS, SPREAD, Accuracy
+from sleepconv.experiments.paper.rows import OWN_TABLES, PADDING, REGISTERED_TABLES, TableName
 from sleepconv.experiments.results.records import Record, Records, read_records
 from sleepconv.experiments.results.searches import Search, find_searches
 from sleepconv.experiments.results.sheets import Sheet, number
@@ -116,18 +116,16 @@ def _rate_blocks(table: TableName, dataset: str, paths: Paths, scale: float | No
 
 def _accuracy_rows(table: TableName, dataset: str, scale: float | None, records: Records) -> list[dict[str, Any]]:
     """Return our accuracies and the paper's, row by row; beside a miniature those of its original."""
-    of_paper: TableName = OWN_TABLES[table].original if isinstance(table, str) else table
-    in_paper = "cifar10" if isinstance(table, str) else dataset
-    expected = ACCURACY[_MEANS.get(of_paper, of_paper)][in_paper]
-    spreads = SPREAD.get(_SPREADS.get(of_paper, of_paper), {}).get(in_paper, {})
+    expected, spreads = _of_paper(table, dataset)
     recipes = table_rows(table, dataset)
     ours = {row: records.of(name, scale) if scale is not None else [] for row, name in recipes.items()}
+    conv = "convolutional" if table not in REGISTERED_TABLES else next(iter(recipes))
     made = []
     for row, name in recipes.items():
         entry: dict[str, Any] = {"row": label(row), "recipe": name, "seeds": [r.run.seed for r in ours[row]]}
         entry["reestimated"] = any(record.run.statistics == "reestimated" for record in ours[row])
         for index, measure in enumerate(("top1", "top5")):
-            reference = _mean(ours["convolutional"], measure) if row != "convolutional" else None
+            reference = _mean(ours[conv], measure) if row != conv else None
             spread = spreads.get(row, [None])
             entry |= {
                 measure: _mean(ours[row], measure),
@@ -141,13 +139,23 @@ def _accuracy_rows(table: TableName, dataset: str, scale: float | None, records:
     return made
 
 
+def _of_paper(table: TableName, dataset: str) -> tuple[dict[str, Accuracy], dict[str, Any]]:
+    """Return the paper's accuracies and max − min, row by row; a registered table has none."""
+    if table in REGISTERED_TABLES:
+        return {}, {}
+    original: TableName = OWN_TABLES[table].original if isinstance(table, str) else table
+    in_paper = "cifar10" if isinstance(table, str) else dataset
+    spreads = SPREAD.get(_SPREADS.get(original, original), {}).get(in_paper, {})
+    return ACCURACY[_MEANS.get(original, original)][in_paper], spreads
+
+
 def _accuracy_sheet(table: TableName, dataset: str, scale: float | None, rows: list[dict[str, Any]]) -> Sheet:
     """Show accuracy, Diff to conv and max − min, each with the paper's beside it."""
     columns, keys = ["", "seeds"], []
     for name, measure in _measures(dataset):
-        columns += [name, "paper", "Diff", "paper", "max − min", "paper"]
-        keys += [f"{measure}{part}" for part in ("", "_paper", "_difference", "_difference_paper")]
-        keys += [f"{measure}_spread", f"{measure}_spread_paper"]
+        for title, part in ((name, ""), ("Diff", "_difference"), ("max − min", "_spread")):
+            columns += [title] if table in REGISTERED_TABLES else [title, "paper"]
+            keys += [f"{measure}{part}"] + ([] if table in REGISTERED_TABLES else [f"{measure}{part}_paper"])
     return _sheet(table, dataset, scale, columns, keys, rows)
 
 
@@ -163,9 +171,9 @@ def spread_sheet(table: TableName, dataset: str, scale: float | None, rows: list
 def _sheet(
     table: TableName, dataset: str, scale: float | None, columns: list[str], keys: list[str], rows: list[dict[str, Any]]
 ) -> Sheet:
-    seeds = SEEDS[OWN_TABLES[table].original if isinstance(table, str) else table]
-    runs = f"{seeds} run{'s' * (seeds > 1)}"
-    at = "no records, only the paper's numbers" if scale is None else f"scale {scale:g}"
+    registered = REGISTERED_TABLES.get(table)
+    only = "" if registered else ", only the paper's numbers"
+    at = f"no records{only}" if scale is None else f"scale {scale:g}"
     cells = [
         [
             row["row"] + " *" * row["reestimated"],
@@ -174,16 +182,25 @@ def _sheet(
         ]
         for row in rows
     ]
-    notes = (
-        [f"Accuracy in percent. Paper: {runs} at scale 1. Ours: mean over the seeds, at {at}.", _ROWS] if scale else []
-    )
+    notes = _notes(table, at) if scale else []
     if any(row["reestimated"] for row in rows):
         notes.append("* evaluated with BatchNorm statistics estimated again on training images; the others: running.")
+    if registered:
+        title = f"{table}, {dataset}{', ' * bool(registered.caption)}{registered.caption}: {at}"
+        return Sheet(title[0].upper() + title[1:], columns, cells, notes)
     if isinstance(table, str):
         if dataset != "cifar10":
             notes.append(_CONTEXT)
         return Sheet(f"{table.replace('-', ' ').capitalize()}, {CAPTIONS[table]}: {at}", columns, cells, notes)
     return Sheet(f"Table {table}, {dataset}, {CAPTIONS[table]}: {at}", columns, cells, notes)
+
+
+def _notes(table: TableName, at: str) -> list[str]:
+    if table in REGISTERED_TABLES:
+        return [f"Accuracy in percent: mean over the seeds, at {at}. Diff: to the first row."]
+    seeds = SEEDS[OWN_TABLES[table].original if isinstance(table, str) else table]
+    runs = f"{seeds} run{'s' * (seeds > 1)}"
+    return [f"Accuracy in percent. Paper: {runs} at scale 1. Ours: mean over the seeds, at {at}.", _ROWS]
 
 
 def _measures(dataset: str) -> list[tuple[str, str]]:
@@ -214,7 +231,7 @@ def _rate_scales(table: TableName, dataset: str, searches: Sequence[Search]) -> 
 
 
 def rate_rows(table: TableName, dataset: str, scale: float | None, searches: Sequence[Search]) -> list[dict[str, Any]]:
-    """Return our rates and the paper's, row by row; of two searches of one grid the first counts."""
+    """Return our rates and the paper's, row by row; of two searches of one recipe the first counts."""
     found: dict[str, Search] = {}
     for search in searches:
         if search.scale == scale:
@@ -239,7 +256,7 @@ def rate_rows(table: TableName, dataset: str, scale: float | None, searches: Seq
 
 def _rate_sheet(table: TableName, dataset: str, scale: float | None, rows: list[dict[str, Any]]) -> Sheet:
     """Show learning rate and weight decay, with the paper's beside them."""
-    at = "no grid searches, only the paper's numbers" if scale is None else f"scale {scale:g}"
+    at = "no searches, only the paper's numbers" if scale is None else f"scale {scale:g}"
     keys = ("learning_rate", "learning_rate_paper", "weight_decay", "weight_decay_paper")
     cells = [
         [
@@ -251,7 +268,7 @@ def _rate_sheet(table: TableName, dataset: str, scale: float | None, rows: list[
         for row in rows
     ]
     columns = ["", "seeds", "learning rate", "paper", "weight decay", "paper", "validation top-1"]
-    notes = ["Ours: the best of our grid search. The recipes use the paper's."] if scale else []
+    notes = ["Ours: the best of our search. The recipes use the paper's."] if scale else []
     return Sheet(f"Table {table}, {dataset}, hyperparameters for padding {PADDING[table]}: {at}", columns, cells, notes)
 
 

@@ -151,8 +151,8 @@ class RunFolder:
 
     def load_model(self) -> "nn.Module":
         """Load the trained network, in evaluation mode."""
-        from sleepconv.experiments.training.checkpoints import load_compact_state
         from sleepconv.experiments.training.network import build_network
+        from sleepconv.sleep.compact import load_compact_state
 
         if not (self.path / WEIGHTS).is_file():
             raise FileNotFoundError(f"{self.path} has no {WEIGHTS}: it is not finished, or a record without weights")
@@ -163,7 +163,11 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the folder; a second process that tries to gets an error."""
+        """Lock the folder; a second process that tries to gets an error.
+
+        If the block fails before it has written anything, no folder is left that was not there before.
+        """
+        created = [path for path in (self.path, *self.path.parents) if not path.exists()]
         self.path.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self.path / _LOCK)
         try:
@@ -174,17 +178,26 @@ class RunFolder:
             ) from error
         try:
             yield
+        except BaseException:
+            with suppress(OSError):
+                if created and os.listdir(self.path) == [_LOCK]:
+                    (self.path / _LOCK).unlink()
+                    for path in created:
+                        path.rmdir()
+            raise
         finally:
             lock.release()
 
-    def claim(self, run: Run) -> None:
-        """Write the recipe if nothing was learned here yet; refuse a folder that was begun with another recipe."""
-        lost = size_if_there(self.path / RECIPE) is None
+    def check_claim(self, run: Run) -> None:
+        """Refuse a folder that was begun with another recipe."""
         if self._begun():
+            lost = size_if_there(self.path / RECIPE) is None
             self.refuse_another(self._recipe_of_checkpoint() if lost else self.recipe(), run)
-            if not lost:
-                return
-        self.write(RECIPE, run.as_json())
+
+    def claim(self, run: Run) -> None:
+        """Write the recipe, unless the run has begun and has it."""
+        if not self._begun() or size_if_there(self.path / RECIPE) is None:
+            self.write(RECIPE, run.as_json())
 
     def refuse_another(self, recipe: Run, run: Run) -> None:
         """Raise a ValueError that shows how a run differs, if it does, from what the folder was begun with."""

@@ -1,12 +1,10 @@
 """What the lines of ``metrics.jsonl`` hold."""
 
 import sys
-from math import inf, log
 from statistics import median
 from typing import Any
 
-AGREEMENT = "−∞"
-"""What stands for −log SNR where the neurons of a grid agree exactly."""
+from sleepconv.curves import negative_log
 
 NUMBERS = {
     "epoch": ("epoch", "step", "top1", "loss", "seconds", "sleep_seconds"),
@@ -51,12 +49,3 @@ def log_noise(layers: dict[str, float | str]) -> float:
     0.0
     """
     return median(negative_log(float(snr)) for snr in layers.values())
-
-
-def negative_log(snr: float) -> float:
-    """Return −log SNR (natural logarithm, Eq. 6): −inf where neurons agree exactly on a weight, inf for a mean of zero.
-
-    >>> negative_log(float("inf")), negative_log(0.0)
-    (-inf, inf)
-    """
-    return -log(snr) if snr > 0 else inf

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
+from sleepconv.experiments.runs.registry import NETWORKS, RULES
 from sleepconv.experiments.runs.reports import is_number
 from sleepconv.files import parse_json
 from sleepconv.names import did_you_mean
@@ -12,15 +13,17 @@ from sleepconv.names import did_you_mean
 Connectivity = Literal["convolutional", "local", "local_after_first"]
 Start = Literal["independent", "shared"]
 OptimizerName = Literal["adamw", "sgd"]
-SleepRule = Literal["instant", "hebbian", "circuit"]
-Statistics = Literal["running", "reestimated"]
+Grids = Literal["given", "learned"]
+Crops = Literal["random", "random_resized"]
+NormStatistics = Literal["running", "reestimated"]
 Precision = Literal["auto", "float32", "bfloat16"]
 CHOICES: dict[str, tuple[str, ...]] = {
     "connectivity": get_args(Connectivity),
     "start": get_args(Start),
     "optimizer": get_args(OptimizerName),
-    "sleep_rule": get_args(SleepRule),
-    "statistics": get_args(Statistics),
+    "grids": get_args(Grids),
+    "crops": get_args(Crops),
+    "statistics": get_args(NormStatistics),
     "precision": get_args(Precision),
 }
 _AT_LEAST = {"epochs": 1, "batch_size": 1, "repetitions": 1, "padding": 0, "warm_up": 0, "snr_every": 0, "seed": 0}
@@ -40,8 +43,8 @@ class Run:
 
     Attributes:
         name: of the recipe it comes from.
-        dataset: as `sleepconv.experiments.data.load_task` knows it.
-        network: a name in `sleepconv.experiments.training.NETWORKS`.
+        dataset: as `sleepconv.experiments.data.load_task` knows it, or any name for data that `train` is given.
+        network: one of this package, or one that `register_network` has registered.
         connectivity: convolutional, local, or local after a convolutional first layer.
         start: local neurons start with "independent" weights, as in the paper, or with "shared" ones, those of a
             convolution.
@@ -53,10 +56,14 @@ class Run:
         warm_up: optimizer steps over which the learning rate rises linearly at the start.
         rest_learning_rate: of the parameters that are not per neuron (BatchNorm, classifier), if it differs.
         padding: the greatest translation of training images, in pixels.
+        crops: of ImageNet's training images, "random" as in the paper's text, or "random_resized" as in its published
+            runs; see `sleepconv.experiments.data.load_task`.
         repetitions: translated copies of each image within a batch.
         sleep_every: optimizer steps from sleep to sleep, or None for a network that never sleeps.
-        sleep_rule: instant, hebbian or circuit.
+        sleep_rule: instant, hebbian, circuit, or one that `register_rule` has registered.
         sleep_options: what else the rule takes.
+        grids: who shares with whom in sleep is "given", or was "learned" from correlations before training; see
+            `sleepconv.sleep.learn_all_grids_`.
         restart_each_epoch: sleep after the first step of each epoch and count from there, as the paper's published runs
             do, instead of counting over the whole run.
         share_gradients: average gradients within grids before each step; see `sleepconv.optim.share_gradients`.
@@ -89,15 +96,17 @@ class Run:
     warm_up: int = 0
     rest_learning_rate: float | None = None
     padding: int = 4
+    crops: Crops = "random"
     repetitions: int = 1
     sleep_every: int | None = None
-    sleep_rule: SleepRule = "instant"
+    sleep_rule: str = "instant"
     sleep_options: Mapping[str, Any] = field(default_factory=dict)
+    grids: Grids = "given"
     restart_each_epoch: bool = False
     share_gradients: bool = False
     share_moments: bool = False
     slow_momentum: float = 0.0
-    statistics: Statistics = "running"
+    statistics: NormStatistics = "running"
     epochs: int = 200
     scale: float = 1.0
     batch_size: int = 512
@@ -108,13 +117,15 @@ class Run:
 
     def __post_init__(self) -> None:
         """Check every field."""
-        for name in ("name", "dataset", "network"):
+        for name in ("name", "dataset", "network", "sleep_rule"):
             if not isinstance(text := getattr(self, name), str) or not text:
                 raise TypeError(f"`{name}` must be a non-empty string, got {text!r}")
         if "/" in self.name or "\\" in self.name or self.name.startswith("."):
             raise ValueError(
                 f"`name` must be usable as a folder's name, without / and not starting with ., got {self.name!r}"
             )
+        NETWORKS.check(self.network)
+        RULES.check(self.sleep_rule)
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"`{name}` must be one of {', '.join(choices)}, got {getattr(self, name)!r}")
@@ -141,6 +152,8 @@ class Run:
         for name in ("restart_each_epoch", "share_gradients", "share_moments", "slow_momentum"):
             if getattr(self, name) and self.sleep_every is None:
                 raise ValueError(f"`{name}` needs a network that sleeps; set `sleep_every`")
+        if self.grids == "learned" and self.sleep_every is None:
+            raise ValueError("`grids`='learned' needs a network that sleeps; set `sleep_every`")
         if self.share_gradients and self.sleep_every != 1:
             raise ValueError(f"`share_gradients` needs sleep_every=1, got {self.sleep_every}")
 
@@ -175,6 +188,15 @@ class Run:
         """Return the learning rate of an epoch (from 0), divided by 4 at 1/2 and again at 3/4, without warm-up."""
         drops = sum(epoch >= int(self.scaled_epochs * part) > 0 for part in (0.5, 0.75))
         return self.learning_rate / _DROP**drops
+
+    def never_sleeps(self, steps: float) -> bool:
+        """Return whether a network that should sleep would be trained for fewer steps than to its first sleep.
+
+        >>> run = Run(name="a", dataset="digits", connectivity="local", learning_rate=1e-3, sleep_every=100)
+        >>> run.never_sleeps(99), run.never_sleeps(100)
+        (True, False)
+        """
+        return self.sleep_every is not None and not self.restart_each_epoch and steps < self.sleep_every
 
     def as_json(self) -> str:
         """Return all fields, in their order, as JSON."""

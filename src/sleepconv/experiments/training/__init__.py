@@ -1,11 +1,12 @@
 """Training: from a run to its network, the loop, checkpoints, several processes."""
 
 from sleepconv.experiments.interrupts import TrainingInterrupted
-from sleepconv.experiments.training.checkpoints import CorruptCheckpointError, compact_state, load_compact_state
+from sleepconv.experiments.runs.registry import NETWORKS
+from sleepconv.experiments.training.checkpoints import CorruptCheckpointError
 from sleepconv.experiments.training.evaluation import Tally, evaluate, reestimated_statistics
 from sleepconv.experiments.training.learner import DivergedError
 from sleepconv.experiments.training.loop import train
-from sleepconv.experiments.training.network import NETWORKS, build_network
+from sleepconv.experiments.training.network import build_network
 
 __all__ = [
     "NETWORKS",
@@ -14,9 +15,7 @@ __all__ = [
     "Tally",
     "TrainingInterrupted",
     "build_network",
-    "compact_state",
     "evaluate",
-    "load_compact_state",
     "reestimated_statistics",
     "train",
 ]

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from sleepconv.experiments.data import Task
 from sleepconv.experiments.runs.run import Run
-from sleepconv.experiments.training.checkpoints import compact_state, load_compact_state
 from sleepconv.experiments.training.evaluation import Tally, summed_loss
 from sleepconv.experiments.training.network import build_network, build_optimizer, build_sleep
-from sleepconv.experiments.training.parallel import Place, Sharding, spread
+from sleepconv.experiments.training.parallel import Place, Sharding, distribute
 from sleepconv.functional.sharing import neurons_per_grid
 from sleepconv.optim import SlowMomentum, share_gradients, share_moments
+from sleepconv.sleep.compact import compact_state, load_compact_state
 from sleepconv.sleep.distributed import full_tensor, sharded_like
 from sleepconv.sleep.layers import SleepingLayer, layer_snrs, unwrapped
 
@@ -38,7 +38,7 @@ class Learner:
         self.run, self.place, self.steps_per_epoch = run, place, steps_per_epoch
         network = build_network(run, task.input_size, len(task.classes))
         self.parameters = sum(parameter.numel() for parameter in network.parameters())
-        self.model = spread(network, place, sharding)
+        self.model = distribute(network, place, sharding)
         fused = sharding == "ddp" or place.world_size == 1
         self.sleep = build_sleep(run, self.model)
         self.optimizer = build_optimizer(run, self.model, self.sleep, fused=fused)
@@ -110,7 +110,7 @@ class Learner:
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Tensors and facts for a checkpoint; all processes must ask for it."""
-        tensors = {MODEL + name: value for name, value in compact_state(unwrapped(self.model)).items()}
+        tensors = {MODEL + name: value for name, value in compact_state(self.model).items()}
         for name, parameter in unwrapped(self.model).named_parameters():
             for key, value in self.optimizer.state.get(parameter, {}).items():
                 tensors[f"{OPTIMIZER}{name}/{key}"] = full_tensor(value)
@@ -128,7 +128,7 @@ class Learner:
 
     def load(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
         """Go on from what `state` returned."""
-        load_compact_state(unwrapped(self.model), _below(MODEL, tensors))
+        load_compact_state(self.model, _below(MODEL, tensors))
         for name, parameter in unwrapped(self.model).named_parameters():
             moments = _below(f"{OPTIMIZER}{name}/", tensors)
             self.optimizer.state[parameter] = {key: _placed_like(parameter, value) for key, value in moments.items()}

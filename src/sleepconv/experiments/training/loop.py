@@ -17,7 +17,7 @@ from sleepconv.experiments.data.decoding import OnCorrupt
 from sleepconv.experiments.interrupts import Interrupts, TrainingInterrupted
 from sleepconv.experiments.runs.folder import ENVIRONMENT, SUMMARY, WEIGHTS, WEIGHTS_BYTES, RunFolder
 from sleepconv.experiments.runs.run import Run, checked_fields
-from sleepconv.experiments.training.checkpoints import compact_state, read_tensors, write_tensors
+from sleepconv.experiments.training.checkpoints import read_tensors, write_tensors
 from sleepconv.experiments.training.evaluation import Tally, evaluate, reestimated_statistics
 from sleepconv.experiments.training.learner import DivergedError, Learner
 from sleepconv.experiments.training.network import build_rule
@@ -25,7 +25,7 @@ from sleepconv.experiments.training.parallel import Place, Sharding, describe, i
 from sleepconv.experiments.training.progress import Listener, Progress
 from sleepconv.files import json_number, size_if_there
 from sleepconv.memory import keep_freed_memory
-from sleepconv.sleep.layers import unwrapped
+from sleepconv.sleep.compact import compact_state
 
 _MINUTES_BETWEEN_CHECKPOINTS = 10.0
 _BATCHES_FOR_STATISTICS = 10
@@ -79,7 +79,7 @@ def train(
         place = in_precision(place, run.precision)
         with records.locked() if place.first else nullcontext():
             if place.first:
-                records.claim(run)
+                records.check_claim(run)
             if (summary := records.summary()) is not None:
                 records.check()
                 records.check_weights()
@@ -93,8 +93,11 @@ def train(
                     tuning=run.tuning,
                     complete=complete,
                     on_corrupt=on_corrupt,
+                    crops=run.crops,
                 )
             training = _Training(run, task, records, place, sharding, quiet, listeners)
+            if place.first:
+                records.claim(run)
             return training.finish(max_steps)
 
 
@@ -127,6 +130,8 @@ class _Training:
     def finish(self, max_steps: int | None) -> dict[str, Any] | None:
         """Train from wherever it is to the end, or to ``max_steps``."""
         self._restore()
+        if self.run.never_sleeps(self.steps):
+            self.progress.say(f"will never sleep: it ends after {self.steps} steps, before its first sleep")
         last = self.steps if max_steps is None else min(max_steps, self.steps)
         self.progress.start(self.learner.step)
         try:
@@ -250,7 +255,7 @@ class _Training:
 
     def _conclude(self) -> dict[str, Any]:
         """Write weights and summary; the checkpoints have served."""
-        tensors = compact_state(unwrapped(self.learner.model))
+        tensors = compact_state(self.learner.model)
         summary = self._summary()
         if self.place.first:
             facts = {"input_size": self.task.input_size, "classes": len(self.task.classes)}

@@ -7,15 +7,15 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from sleepconv.experiments.runs.registry import NETWORKS, RULES
 from sleepconv.experiments.runs.run import Run
 from sleepconv.models import resnet8, resnet18, resnet20, three_layers
-from sleepconv.names import did_you_mean
 from sleepconv.nn import to_locally_connected
 from sleepconv.optim import scaled_groups
-from sleepconv.sleep import Circuit, Hebbian, Instant, Rule, Sleep
+from sleepconv.sleep import Circuit, Hebbian, Instant, LateralLearning, Rule, Sleep, learn_all_grids_
 from sleepconv.sleep.layers import sleeping_layers, unwrapped
 
-NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {
+_OUR_NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {
     "resnet8": lambda channels, classes: _for_colour(channels, resnet8(classes)),
     "resnet20": lambda channels, classes: _for_colour(channels, resnet20(classes)),
     "resnet18": lambda channels, classes: _for_colour(channels, resnet18(classes)),
@@ -23,7 +23,10 @@ NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {
     "three_layers": lambda channels, classes: three_layers(classes, in_channels=channels),
 }
 _KEPT_CONVOLUTIONS = {"local": 0, "local_after_first": 1}
-RULES: dict[str, Callable[..., Rule]] = {"instant": Instant, "hebbian": Hebbian, "circuit": Circuit}
+_OUR_RULES: dict[str, Callable[..., Rule]] = {"instant": Instant, "hebbian": Hebbian, "circuit": Circuit}
+for _registry, _ours in ((NETWORKS, _OUR_NETWORKS), (RULES, _OUR_RULES)):
+    for _name, _build in _ours.items():
+        _registry.add(_name, _build)
 
 
 def build_network(run: Run, input_size: tuple[int, int, int], num_classes: int) -> nn.Module:
@@ -33,18 +36,19 @@ def build_network(run: Run, input_size: tuple[int, int, int], num_classes: int) 
     >>> type(build_network(run, (3, 32, 32), 10)).__name__
     'ResNetCIFAR'
     """
-    if run.network not in NETWORKS:
-        raise ValueError(f"there is no network {run.network!r}{did_you_mean(run.network, NETWORKS)}")
     with torch.random.fork_rng():
         torch.manual_seed(run.seed)
         model = NETWORKS[run.network](input_size[0], num_classes)
         if run.connectivity == "convolutional":
-            return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            return model.to(memory_format=torch.channels_last)
         kept = _KEPT_CONVOLUTIONS[run.connectivity]
         shared = run.start == "shared"
-        return to_locally_connected(
+        model = to_locally_connected(
             model, torch.zeros(1, *input_size), keep_first=kept, copy_weights=shared, inplace=True
         )
+    if run.grids == "learned":
+        learn_all_grids_(model, image_shape=input_size, learning=LateralLearning(seed=run.seed))
+    return model
 
 
 def build_sleep(run: Run, model: nn.Module) -> Sleep | None:

@@ -111,7 +111,7 @@ def _checked_device(name: str) -> str:
     return name
 
 
-def spread(model: nn.Module, place: Place, sharding: Sharding) -> nn.Module:
+def distribute(model: nn.Module, place: Place, sharding: Sharding) -> nn.Module:
     """Return the model on its device and, with several processes, wrapped so that they learn together.
 
     Batch normalisation then uses the statistics of all processes, so that the result is that of one process.

@@ -7,6 +7,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from sleepconv.experiments.messages import logger
 from sleepconv.experiments.runs.reports import log_noise
 
 _NOISE = "−log SNR"
@@ -32,9 +33,9 @@ class Progress:
         self.bar.update()
 
     def say(self, text: str) -> None:
-        """Write a line above the progress bar."""
+        """Tell something about this run, above the progress bar."""
         if not self.quiet:
-            tqdm.write(f"{self.title}: {text}", file=sys.stderr)
+            logger.info("%s: %s", self.title, text)
 
     def __call__(self, report: dict[str, Any]) -> None:
         """Show a report."""
@@ -70,7 +71,7 @@ def tensorboard(folder: Path) -> Listener:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise ImportError("TensorBoard is not installed: pip install 'sleepconv[tensorboard]'") from error
+        raise ImportError("TensorBoard is not installed: pip install tensorboard") from error
     opened: list[Any] = []  # with the first report: a run that is finished or refused writes nothing
 
     def listen(report: dict[str, Any]) -> None:

@@ -2,10 +2,9 @@ import pytest
 import torch
 
 from sleepconv import to_locally_connected
-from sleepconv.experiments.training import compact_state, load_compact_state
 from sleepconv.experiments.training.checkpoints import write_tensors
 from sleepconv.models import resnet20, three_layers
-from sleepconv.sleep import Instant
+from sleepconv.sleep import Instant, compact_state, load_compact_state
 
 
 def local() -> torch.nn.Module:
@@ -53,3 +52,12 @@ def test_weights_of_another_network_are_refused():
         load_compact_state(local(), compact_state(three_layers(width=8)))
     with pytest.raises(ValueError, match="another network"):
         load_compact_state(three_layers(), compact_state(resnet20()))
+
+
+def test_a_compiled_model_is_saved_under_the_names_of_the_plain_one():
+    asleep, other = local(), local()
+    Instant()(asleep)
+    state = compact_state(torch.compile(asleep))
+    assert "layers.0.0.weight@grids" in state
+    load_compact_state(other, state)
+    assert_same(asleep, other)
