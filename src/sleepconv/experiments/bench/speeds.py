@@ -137,7 +137,7 @@ def _growth(rounds: int) -> Iterator[_Measured]:
 def _inference(rounds: int) -> Iterator[_Measured]:
     """Measure a forward pass of the 3×3 layers after their sleep."""
     for batch in (1, 32):
-        for shape in SHAPES:
+        for shape in RESNET20:
             if shape[2] > 1:
                 yield {
                     "shape": shape,
