@@ -153,8 +153,8 @@ def presented(
     """Apply v ← factor·v + addition·initial for one presentation after the other, in one pass over the values.
 
     >>> v, initial = torch.tensor([1.0, 2.0]).view(2, 1, 1, 1, 1).unbind()
-    >>> presented(v, initial, torch.tensor([0.5, 0.1]).view(1, 2, 1), torch.tensor([0.0, 3.0]).view(1, 2, 1)).item()
-    6.05
+    >>> presented(v, initial, torch.tensor([0.5, 0.25]).view(1, 2, 1), torch.tensor([0.0, 3.0]).view(1, 2, 1)).item()
+    6.125
     """
     later = factors.flip(1).cumprod(dim=1).flip(1)
     added = (additions * torch.cat([later[:, 1:], torch.ones_like(later[:, :1])], dim=1)).sum(dim=1)

@@ -64,7 +64,8 @@ def learns(networks, data_dir, request, monkeypatch):
 
 def small(run):
     """The fewest images that 16 repetitions allow, and of a learned sleep one step."""
-    options = {**run.sleep_options} if run.sleep_rule == "instant" else {**run.sleep_options, "steps": 1}
+    shortest = {"hebbian": {"steps": 1}, "network_circuit": {"sweeps": 1}}
+    options = {**run.sleep_options, **shortest.get(run.sleep_rule, {})}
     return run.changed(batch_size=16 if run.repetitions > 1 else 4, sleep_options=options)
 
 
