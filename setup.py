@@ -11,6 +11,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 SOURCES = ["interface", "portable", "avx2", "avx512"]
+HEADERS = ["grids", "interface", "kernels", "tile", "transpose"]
 
 
 class BuildNative(build_ext):
@@ -22,7 +23,7 @@ flags = os.environ.get("SLEEPCONV_CXXFLAGS", "-O3 -std=c++17 -ffp-contract=fast 
 native = Extension(
     "sleepconv.kernels.native._native",
     sources=[f"src/sleepconv/kernels/native/{name}.cpp" for name in SOURCES],
-    depends=[f"src/sleepconv/kernels/native/{name}.h" for name in ("interface", "kernels", "tile", "transpose")],
+    depends=[f"src/sleepconv/kernels/native/{name}.h" for name in HEADERS],
     extra_compile_args=flags.split(),
     extra_link_args=os.environ.get("SLEEPCONV_LDFLAGS", "").split(),
     optional=True,

@@ -38,6 +38,12 @@ def test_the_layer_that_a_made_up_brain_is_made_of_fits_it_best():
     assert max(fits, key=lambda layer: float(fits[layer])) == ("convolutional", "stages.1.0")
 
 
+def test_a_filter_per_pixel_calibrates_a_camera_better_than_a_convolution():
+    (line,) = [line for line in output_of("layer_in_an_application.py").splitlines() if line.startswith("after")]
+    convolution, local = (float(part.split()[-1]) for part in line.split(", "))
+    assert local < convolution / 2
+
+
 def test_frames_of_a_movie_do_not_help_to_predict_each_other(tmp_path):
     """Every neuron answers at random to a movie, and alike to all its frames: nothing that holds for other movies."""
     random, movies = np.random.default_rng(0), np.arange(160) // 16

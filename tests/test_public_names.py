@@ -19,6 +19,7 @@ NAMES = [
     "sleep.Hebbian",
     "sleep.Circuit",
     "optim.share_gradients",
+    "wake.without_weight_transport",
     "simulation.theory.fixed_point",
     "simulation.circuit.rate_fixed_point",
     "simulation.convergence",

@@ -1,7 +1,7 @@
 """Draw the pictures of the documentation: ``python docs/pictures/make.py [NAME ...]``; all take about a minute.
 
-``accuracy-maps.png`` comes from ``sleepconv demo --out demo`` and ``figure-*.png`` from ``sleepconv figure``
-(their records are in ``results/convergence``).
+``accuracy-maps.png`` comes from ``sleepconv demo --out demo``, ``figure-*.png`` from ``sleepconv figure`` (records of
+simulations are in ``results/convergence``).
 """
 
 import sys

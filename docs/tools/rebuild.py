@@ -16,7 +16,13 @@ from pathlib import Path
 from sleepconv.cli import main
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/results.md", "docs/brain.md", "docs/ideas/learning-speed.md")
+PAGES = (
+    "README.md",
+    "docs/results.md",
+    "docs/brain.md",
+    "docs/ideas/learning-speed.md",
+    "docs/ideas/without-backprop.md",
+)
 BLOCK = re.compile(r"(<!-- (sleepconv [^\n]*) -->\n).*?(<!-- end -->)", re.S)
 
 

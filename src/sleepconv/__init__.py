@@ -20,12 +20,14 @@ if TYPE_CHECKING:
         simulation,
         sleep,
         testing,
+        wake,
     )
     from sleepconv.memory import keep_freed_memory
     from sleepconv.nn import (
         NothingConvertedWarning,
         PerPatchLinear,
         to_convolutional,
+        to_grid_convolutional,
         to_locally_connected,
         to_per_patch,
     )
@@ -37,10 +39,9 @@ if TYPE_CHECKING:
 # and `sleepconv --help` should not.
 _HOMES = {
     **dict.fromkeys(["analysis", "brain", "experiments", "functional", "kernels", "models", "nn"]),
-    **dict.fromkeys(["optim", "simulation", "sleep", "testing"]),
-    **dict.fromkeys(
-        ["NothingConvertedWarning", "PerPatchLinear", "to_convolutional", "to_locally_connected", "to_per_patch"], "nn"
-    ),
+    **dict.fromkeys(["optim", "simulation", "sleep", "testing", "wake"]),
+    **dict.fromkeys(["NothingConvertedWarning", "PerPatchLinear", "to_convolutional", "to_grid_convolutional"], "nn"),
+    **dict.fromkeys(["to_locally_connected", "to_per_patch"], "nn"),
     "Sleep": "sleep",
     "learn_grids": "sleep",
     "keep_freed_memory": "memory",
@@ -65,8 +66,10 @@ __all__ = [
     "sleep",
     "testing",
     "to_convolutional",
+    "to_grid_convolutional",
     "to_locally_connected",
     "to_per_patch",
+    "wake",
 ]
 
 

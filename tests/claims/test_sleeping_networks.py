@@ -58,6 +58,24 @@ def test_layers_end_alike_whether_they_learn_in_turn_or_together():
             torch.testing.assert_close(ours, shared, rtol=0, atol=0.01 * float(shared.detach().abs().max()))
 
 
+def test_without_perfect_equalisation_only_layers_that_learn_in_turn_keep_their_mean_filters():
+    def worst(**options):
+        torch.manual_seed(0)
+        conv = [nn.Conv2d(3, 3, 3, padding=1, bias=False), nn.ReLU(), nn.Conv2d(3, 3, 3, padding=1, bias=False)]
+        model = sleepconv.to_locally_connected(nn.Sequential(*conv), torch.zeros(1, 3, 9, 9))
+        rule = Hebbian(decay=1e-3, patterns="spontaneous", steps=40, patterns_per_step=48, **options)
+        rule(model)
+        reports = rule.reports.values()
+        return max(report.mean_shift for report in reports), max(report.negative_log_snr for report in reports)
+
+    at_once, in_turn = worst(equalisation=0.5), worst(equalisation=0.5, in_turn=True)
+    perfect = worst(equalisation=1.0)
+    assert perfect[0] < 1e-5
+    assert at_once[0] > 0.2
+    assert in_turn[0] < 0.02
+    assert max(at_once[1], in_turn[1], perfect[1]) < -6  # all of them share
+
+
 @pytest.mark.parametrize("patterns", ["one_grid", "independent"])
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_hebbian_sleep_with_little_decay_ends_where_instant_sharing_does(name, patterns):

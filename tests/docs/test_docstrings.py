@@ -10,6 +10,7 @@ PACKAGES = [
     "nn",
     "sleep",
     "optim",
+    "wake",
     "models",
     "kernels",
     "brain",

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.testing.compare import compare_images
 
 from sleepconv.cli import main
-from sleepconv.experiments.figures import robustness_figure
+from sleepconv.experiments.figures import robustness_figure, schedule_figure
 from sleepconv.experiments.figures.convergence_figures import FIGURES, SETUPS, draw, read_simulation
 from sleepconv.experiments.figures.learned_grids_figure import LearnedGrids
 from sleepconv.experiments.figures.learned_grids_figure import draw as draw_learned_grids
@@ -64,6 +64,20 @@ def test_the_figure_of_learned_grids_is_drawn_from_the_record_of_its_simulation(
     assert compare_images(str(shown), str(tmp_path / shown.name), tol=5) is None
 
 
+def test_the_figure_of_the_schedule_is_drawn_from_the_record_of_its_simulation(tmp_path):
+    record = read_simulation(ROOT / "results/convergence/schedule.json")
+    assert record["setup"] == json.loads(json.dumps(asdict(schedule_figure.Schedule())))
+    schedule_figure.draw(record, tmp_path)
+    shown = ROOT / "docs/pictures/figure-schedule.png"
+    assert compare_images(str(shown), str(tmp_path / shown.name), tol=5) is None
+
+
+def test_the_picture_of_activity_is_what_its_command_draws(tmp_path):
+    assert main(["figure", "activity", "--out", str(tmp_path)]) == 0
+    shown = ROOT / "docs/pictures/figure-activity.png"
+    assert compare_images(str(shown), str(tmp_path / shown.name), tol=5) is None
+
+
 @pytest.mark.parametrize("against", AGAINST)
 def test_robustness_is_drawn_from_the_record_of_its_simulation(against, tmp_path):
     record = read_simulation(ROOT / f"results/convergence/robustness-{against}.json")
@@ -77,6 +91,13 @@ def test_the_learning_curves_are_drawn_from_the_records(tmp_path):
     options = ["--runs", str(ROOT / "results"), "--scale", "0.1", "--out", str(tmp_path)]
     assert main(["figure", "learning", *options]) == 0
     shown = ROOT / "docs/pictures/learning-cifar10-scale-0.1.png"
+    assert compare_images(str(shown), str(tmp_path / shown.name), tol=5) is None
+
+
+def test_the_angles_of_feedback_weights_are_drawn_from_the_records(tmp_path):
+    options = ["--runs", str(ROOT / "results"), "--scale", "0.03", "--out", str(tmp_path)]
+    assert main(["figure", "alignment", *options]) == 0
+    shown = ROOT / "docs/pictures/alignment-wake-scale-0.03.png"
     assert compare_images(str(shown), str(tmp_path / shown.name), tol=5) is None
 
 

@@ -107,7 +107,7 @@ def test_the_documents_have_commands_to_check():
     assert len({command for page in PAGES for command in commands_in(page)}) > 40
 
 
-WITH_CODE = [page for page in PAGES if page.parent.name == "ideas" or page.stem == "analysis"]
+WITH_CODE = [page for page in PAGES if page.parent.name == "ideas" or page.stem in ("analysis", "own-models")]
 
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)

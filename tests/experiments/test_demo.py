@@ -66,7 +66,7 @@ def test_the_three_networks_differ_only_in_connectivity_and_sleep():
 
 def test_a_network_that_has_learned_its_grids_does_as_well(tmp_path):
     run = demo_run("local with sleep", scale=0.33, grids="learned")
-    assert (run.name, run.grids) == ("demo_local_with_sleep_learned_grids", "learned")
+    assert (run.name, run.grids) == (f"{DEMO_NETWORKS['local with sleep']}_learned_grids", "learned")
     _train_and_test(run, str(tmp_path))
     columns = read_visual_field(find_runs(tmp_path)[0]).by_column()
     assert sum(columns[column] for column in range(12, 17)) / 5 > 80
@@ -121,3 +121,9 @@ def _is_alive(process: int) -> bool:
     """Neither gone nor a zombie that nobody has buried."""
     status = Path(f"/proc/{process}/stat")
     return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_the_networks_can_learn_without_weight_transport(tmp_path, capsys):
+    assert demo_run("local with sleep", wake="kolen_pollack").wake == "kolen_pollack"
+    assert cli.main(["demo", "--wake", "magic", "--out", str(tmp_path)]) == 1
+    assert "`wake` must be one of backprop, feedback_alignment" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """Conversion of whole models."""
 
 import copy
+import warnings
 
 import pytest
 import torch
@@ -79,6 +80,26 @@ def test_keep_first_keeps_the_convolution_that_runs_first():
 
     local = to_locally_connected(Reversed(), torch.randn(2, 3, 8, 8), keep_first=1)
     assert local_layers(local) == ["second"]
+
+
+def test_include_and_exclude_choose_layers_and_keep_first_counts_all_of_them():
+    model, x = nn.Sequential(Small(), nn.Flatten()), torch.randn(2, 3, 8, 8)
+    assert local_layers(to_locally_connected(model, x, include=["0"])) == ["0.first", "0.second"]
+    assert local_layers(to_locally_connected(model, x, exclude=["0.first"])) == ["0.second"]
+    assert local_layers(to_locally_connected(model, x, include=["0.second"], keep_first=1)) == ["0.second"]
+    with pytest.warns(NothingConvertedWarning):
+        to_locally_connected(model, x, include=["0.first"], keep_first=1)
+    with pytest.raises(ValueError, match="no module 'frist'; the layers to choose from are: 0.first, 0.second$"):
+        to_locally_connected(model, x, exclude=["frist"])
+
+
+def test_what_is_excluded_is_neither_checked_nor_named():
+    model = nn.Sequential(nn.Conv2d(3, 3, 3), nn.Conv2d(3, 3, 3), nn.ConvTranspose2d(3, 3, 2))
+    model[1].weight = model[0].weight
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        local = to_locally_connected(nn.Sequential(nn.Conv2d(3, 3, 1), model), torch.randn(1, 3, 8, 8), exclude=["1"])
+    assert local_layers(local) == ["0"]
 
 
 def test_fresh_weights_differ_between_neurons_and_copied_ones_do_not():

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from sleepconv import to_locally_connected
+from sleepconv import NothingConvertedWarning, to_locally_connected
 from sleepconv.nn import LocallyConnected2d, keep_layout
 
 
@@ -23,8 +23,13 @@ def test_a_module_used_twice_stays_one_module_if_the_sizes_agree_and_is_named_if
     conv = nn.Conv2d(3, 3, 3, padding=1)
     local = to_locally_connected(nn.Sequential(conv, nn.ReLU(), conv), torch.randn(1, 3, 6, 6))
     assert local[0] is local[2]
-    with pytest.raises(ValueError, match=r"^0 cannot.*\(3, 3\) and \(6, 6\)"):
-        to_locally_connected(nn.Sequential(conv, nn.MaxPool2d(2), conv), torch.randn(1, 3, 6, 6))
+    model = nn.Sequential(conv, nn.MaxPool2d(2), conv, nn.Conv2d(3, 3, 1))
+    with pytest.warns(UserWarning, match=r"different sizes: 0 \(\(3, 3\) and \(6, 6\)\)"):
+        local = to_locally_connected(model, torch.randn(1, 3, 6, 6))
+    assert type(local[0]) is nn.Conv2d
+    assert isinstance(local[3], LocallyConnected2d)
+    with pytest.warns(NothingConvertedWarning):
+        to_locally_connected(model[:3], torch.randn(1, 3, 6, 6))
 
 
 def test_a_convolution_that_the_sample_does_not_reach_is_named():

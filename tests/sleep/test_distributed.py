@@ -14,6 +14,13 @@ from sleepconv.optim import SlowMomentum, share_gradients, share_moments
 from sleepconv.sleep import Hebbian, Instant
 from sleepconv.sleep.distributed import full_tensor, is_distributed, reshard_, share_
 from sleepconv.testing import assert_convolutional
+from sleepconv.wake import (
+    DirectFeedbackAlignment,
+    KolenPollack,
+    WeightMirrors,
+    mirror_in_sleep,
+    without_weight_transport,
+)
 
 PROCESSES, STEPS, BATCH = 2, 5, 8
 LAYER_BY_LAYER = Hebbian(patterns="layer_by_layer", steps=5, patterns_per_step=16)
@@ -73,13 +80,17 @@ def spread(model, mode):
     return model
 
 
-def trained(mode, rank=0, at_the_end=False, moments=False, gradients=False, slow=0.0, **options):
+def trained(mode, rank=0, at_the_end=False, moments=False, gradients=False, slow=0.0, wake=None, **options):
     """Weights and moments after a few steps on this process's part of each batch, and perhaps a sleep at the end."""
     network = local_network()
+    if wake is not None:
+        network = without_weight_transport(network, wake, sample_input=torch.zeros(1, 1, 9, 9, dtype=torch.float64))
     model = spread(network, mode)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     sleep = Sleep(model, every=1 if gradients else 2, statistics=True, **options)
     sleep.attach(optimizer)
+    if isinstance(wake, WeightMirrors):
+        mirror_in_sleep(sleep)
     if moments:
         share_moments(optimizer, sleep)
     if gradients:
@@ -110,6 +121,7 @@ def trained(mode, rank=0, at_the_end=False, moments=False, gradients=False, slow
         f"{name} {key}": full_tensor(optimizer.state[p][key]).clone()
         for name, p in network.named_parameters()
         for key in ("exp_avg", "exp_avg_sq")
+        if p.requires_grad
     }
     return {"weights": weights, "moments": moments, "records": [record.as_dict() for record in sleep.records]}
 
@@ -170,6 +182,12 @@ RUNS = {
     "fsdp-rule": (SHARDS, {"rule": Noisy()}),
     "fsdp-shards": (SHARDS, {"rule": HalfWay()}),
     "fsdp-border": (SHARDS, {"rule": Instant(border="interior"), "moments": True}),
+    "ddp-kolen-pollack": (REPLICAS, {"wake": KolenPollack(), "gradients": True}),
+    "fsdp-kolen-pollack": (SHARDS, {"wake": KolenPollack(), "gradients": True}),
+    "ddp-mirrors": (REPLICAS, {"wake": WeightMirrors(patterns=4)}),
+    "fsdp-mirrors": (SHARDS, {"wake": WeightMirrors(patterns=4)}),
+    "ddp-direct": (REPLICAS, {"wake": DirectFeedbackAlignment()}),
+    "fsdp-direct": (SHARDS, {"wake": DirectFeedbackAlignment()}),
     "ddp-layers": (REPLICAS, {"rule": LAYER_BY_LAYER}),
     "fsdp-layers": (SHARDS, {"rule": LAYER_BY_LAYER, "at_the_end": True}),
 }

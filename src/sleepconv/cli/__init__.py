@@ -6,7 +6,7 @@ import select
 import sys
 from collections.abc import Sequence
 
-from sleepconv.cli import bench, brain, completion, data, demo, results, train
+from sleepconv.cli import bench, brain, completion, data, demo, results, size, train
 from sleepconv.cli.verbs import Parser, Version, WithoutHeading
 from sleepconv.experiments.messages import logger, shown_on_standard_error
 from sleepconv.experiments.runs.registry import load_extensions
@@ -89,5 +89,6 @@ def _parser() -> argparse.ArgumentParser:
     brain.add_brain(verbs)
     data.add_data(verbs)
     bench.add_bench(verbs)
+    size.add_size(verbs)
     completion.add_completion(verbs, parser)
     return parser

@@ -30,8 +30,9 @@ complete -o default -F _sleepconv sleepconv
 
 def add_completion(verbs: Verbs, parser: argparse.ArgumentParser) -> None:
     """Add ``sleepconv completion``."""
-    verb = verbs.add_parser(  # without `help`, so that the list of verbs fits on a screen
+    verb = verbs.add_parser(
         "completion",
+        help="print a script that completes commands in bash and zsh",
         description="Print a script that lets bash or zsh complete what you type.",
         epilog='example: eval "$(sleepconv completion)", in ~/.bashrc or ~/.zshrc',
     )

@@ -18,6 +18,12 @@ def add_demo(verbs: Verbs) -> None:
     verb.add_argument("--seeds", type=int, default=3, metavar="N", help="number of networks of each kind (default: 3)")
     verb.add_argument("--scale", type=float, default=1.0, metavar="S", help="train this fraction of the epochs")
     verb.add_argument(
+        "--wake",
+        metavar="RULE",
+        default="backprop",
+        help="learn without weight transport, by kolen_pollack, for instance",
+    )
+    verb.add_argument(
         "--grids", choices=["given", "learned"], default="given", help="who shares in sleep: given, or learned before"
     )
     verb.add_argument("--json", action="store_true", help="print the numbers as JSON: {network: {column: accuracy}}")
@@ -27,7 +33,8 @@ def add_demo(verbs: Verbs) -> None:
 def _demo(options: argparse.Namespace) -> int:
     from sleepconv.experiments.shift_demo import run_demo
 
-    demo = run_demo(options.out, seeds=options.seeds, scale=options.scale, grids=options.grids, say=logger.info)
+    chosen = {"seeds": options.seeds, "scale": options.scale, "grids": options.grids, "wake": options.wake}
+    demo = run_demo(options.out, **chosen, say=logger.info)
     files = f"maps:   {demo.pictures[0]}\nreport: {demo.report}"
     print(json.dumps(demo.as_dict()) if options.json else f"\n{demo.table()}\n\n{files}")
     return 0

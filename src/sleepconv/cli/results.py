@@ -14,7 +14,14 @@ from sleepconv.files import output_file, output_folder, write_atomically
 if TYPE_CHECKING:
     from sleepconv.experiments.runs import RunFolder
 
-_OF_RUNS = {"6": ("runs",), "learning": ("runs", "dataset", "scale")}
+_OPTIONS = {
+    "6": ("runs",),
+    "learning": ("runs", "dataset", "scale"),
+    "alignment": ("runs", "table", "scale"),
+    "activity": ("runs", "seed"),
+    "schedule": ("seed",),
+    "learned-grids": ("seed",),
+}
 # Options of simulated figures: the field of the simulation, the type of its value or values, and help.
 _OF_SIMULATIONS: dict[str, tuple[str, type, bool, str]] = {
     "inhibition": ("inhibition", float, False, "α"),
@@ -42,8 +49,10 @@ def add_figure(verbs: Verbs) -> None:
         help="draw a figure of the paper from its record, simulated if needed",
         epilog="example: sleepconv figure 4b --inhibition 3 --tau 20 --out figures",
     )
-    names = ["4a", "4b", "5a", "5b", "4-noise", "robustness", "learned-grids", "6", "learning"]
-    verb.add_argument("name", choices=names, help="which figure; learning: the tables' runs, epoch by epoch")
+    simulations = ["4a", "4b", "5a", "5b", "4-noise", "robustness", "learned-grids", "schedule", "activity"]
+    names = [*simulations, "6", "learning", "alignment"]
+    text = "which figure; learning: the tables' runs, epoch by epoch; alignment: angles of feedback weights"
+    verb.add_argument("name", choices=names, help=text)
     verb.add_argument("--out", metavar="DIR", default=".", help="where records and figures go (default: here)")
     simulated = verb.add_argument_group(
         "of the simulated figures 4a, 4b, 5a, 5b, 4-noise, robustness and learned-grids"
@@ -55,16 +64,19 @@ def add_figure(verbs: Verbs) -> None:
     for option, (field, kind, several, text) in _OF_SIMULATIONS.items():
         number = {"type": kind, "metavar": "N" if kind is int else "X", "nargs": "+" if several else None}
         simulated.add_argument(f"--{option}", dest=f"simulated_{field}", help=text, **number)
-    of_runs = verb.add_argument_group("of the figures 6 and learning")
+    of_runs = verb.add_argument_group("of the figures 6, learning, alignment and activity")
     of_runs.add_argument("--runs", metavar="DIR", nargs="+", help="their records (default: results and runs)")
     of_runs.add_argument("--dataset", metavar="NAME", help="of learning (default: cifar10)")
-    of_runs.add_argument("--scale", type=float, metavar="S", help="of learning (default: the largest found)")
+    of_runs.add_argument(
+        "--scale", type=float, metavar="S", help="of learning and alignment (default: the largest found)"
+    )
+    of_runs.add_argument("--table", metavar="NAME", help="of alignment: wake (default) or wake-bartunov")
     verb.set_defaults(run=_figure)
 
 
 def _figure(options: argparse.Namespace) -> int:
     fields = {option: f"simulated_{field}" for option, (field, *_) in _OF_SIMULATIONS.items()}
-    fields |= {option: option for option in ("seed", "measure", "against", "runs", "dataset", "scale")}
+    fields |= {option: option for option in ("seed", "measure", "against", "runs", "dataset", "scale", "table")}
     given = {option: getattr(options, field) for option, field in fields.items()}
     given = {option: value for option, value in given.items() if value is not None}
     for option in given.keys() - _options_of(options.name):
@@ -79,6 +91,12 @@ def _figure(options: argparse.Namespace) -> int:
         return _snr_figure(options)
     if options.name == "learning":
         return _learning_figure(options)
+    if options.name == "activity":
+        return _activity_figure(options)
+    if options.name == "schedule":
+        return _schedule_figure(options)
+    if options.name == "alignment":
+        return _alignment_figure(options)
     if options.name == "robustness":
         return _robustness_figures(options, changes)
     if options.name == "learned-grids":
@@ -96,10 +114,8 @@ def _figure(options: argparse.Namespace) -> int:
 
 def _options_of(figure: str) -> set[str]:
     """Return the options that a figure has."""
-    if figure in _OF_RUNS:
-        return set(_OF_RUNS[figure])
-    if figure == "learned-grids":
-        return {"seed"}
+    if figure in _OPTIONS:
+        return set(_OPTIONS[figure])
     from sleepconv.experiments.figures import convergence_figures, robustness_figure
 
     text = convergence_figures.FIGURES.get(figure)
@@ -145,6 +161,26 @@ def _snr_figure(options: argparse.Namespace) -> int:
     return 0
 
 
+def _activity_figure(options: argparse.Namespace) -> int:
+    from sleepconv.experiments.figures import activity_figure
+
+    runs = _whole_runs(options.runs) if options.runs else [None]
+    if len(runs) != 1:
+        raise ValueError(f"figure activity needs the folder of one run, got {len(runs)}")
+    for path in activity_figure.draw(Path(options.out), run=runs[0], seed=options.seed or 0):
+        print(path)
+    return 0
+
+
+def _schedule_figure(options: argparse.Namespace) -> int:
+    from sleepconv.experiments.figures import schedule_figure
+
+    folder = Path(options.out)
+    for path in schedule_figure.draw(schedule_figure.load_or_simulate(folder, seed=options.seed or 0), folder):
+        print(path)
+    return 0
+
+
 def _learning_figure(options: argparse.Namespace) -> int:
     from sleepconv.experiments.figures import learning_figure
     from sleepconv.experiments.results.records import DEFAULT_RUNS
@@ -153,6 +189,18 @@ def _learning_figure(options: argparse.Namespace) -> int:
     learning = learning_figure.read_learning(_existing(options.runs) or DEFAULT_RUNS, **chosen)
     _warn(learning.left_out)
     for path in learning_figure.draw(learning, Path(options.out)):
+        print(path)
+    return 0
+
+
+def _alignment_figure(options: argparse.Namespace) -> int:
+    from sleepconv.experiments.figures import alignment_figure
+    from sleepconv.experiments.results.records import DEFAULT_RUNS
+
+    chosen = {"table": options.table or "wake", "scale": options.scale}
+    alignment = alignment_figure.read_alignment(_existing(options.runs) or DEFAULT_RUNS, **chosen)
+    _warn(alignment.left_out)
+    for path in alignment_figure.draw(alignment, Path(options.out)):
         print(path)
     return 0
 
@@ -248,8 +296,8 @@ def add_table(verbs: Verbs) -> None:
         "table",
         help="a table of the paper from records: ours beside the paper's",
         description="Tables 1, 2, 4-6 and 13 (accuracy), 7-9 (max - min over seeds), 10-12 (hyperparameters), and "
-        "ours: learning-speed, miniature, miniature-padding0. Each scale has its own table; what is missing is "
-        "shown as a dash.",
+        "ours: learning-speed, miniature, miniature-padding0, wake, wake-bartunov. Each scale has its own table; "
+        "what is missing is shown as a dash.",
         epilog="example: sleepconv table 1 --dataset cifar10 --format markdown",
     )
     verb.add_argument(

@@ -38,7 +38,11 @@ class Parser(argparse.ArgumentParser):
 
 
 class WithoutHeading(argparse.HelpFormatter):
-    """A formatter that lists verbs without their metavar above them, so that the help fits on a screen."""
+    """A formatter that lists verbs on one line each, without their metavar above them, to fit on a screen."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, indent_increment=1, max_help_position=14)
+        self._action_max_length = 14  # argparse forgets that verbs are indented twice
 
     def _format_action(self, action: argparse.Action) -> str:
         text = super()._format_action(action)

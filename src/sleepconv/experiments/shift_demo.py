@@ -33,7 +33,7 @@ from sleepconv.experiments.report import write_report
 from sleepconv.experiments.results.sheets import Sheet
 from sleepconv.experiments.runs import Run, RunFolder, run_path
 from sleepconv.experiments.runs.machine import available_cores
-from sleepconv.experiments.runs.run import Grids
+from sleepconv.experiments.runs.run import Grids, Wake
 from sleepconv.experiments.sweep import sweep
 from sleepconv.experiments.training import train
 from sleepconv.experiments.workers import Processes, receive_run
@@ -45,9 +45,10 @@ _PARTS = {"0–4, seen in training": range(5), "6–10, never seen": range(6, 11
 _INTRODUCTION = """<p>Three networks of three 3×3 layers (strides 1, 2, 2) saw handwritten digits only in the left part
 of a 12×24 visual field. Then they were tested with digits at every place. The theory says: a locally connected network
 knows nothing on the right; with sleep it recognises digits 12 pixels away from where it has seen them, as far as its
-lateral grids reach, and not in between; a convolutional network recognises them everywhere. This was measured, in
-percent by the column of the digit's left edge (mean of {runs}):</p>"""
+lateral grids reach, and not in between; a convolutional network recognises them everywhere. {learned}This was
+measured, in percent by the column of the digit's left edge (mean of {runs}):</p>"""
 
+_WITHOUT_TRANSPORT = "They learned without weight transport: errors came back through feedback weights of their own. "
 _LEARNED = "<p>The network that sleeps has learned its lateral grids from correlations before training.</p>"
 
 
@@ -84,6 +85,7 @@ def run_demo(
     seeds: int = 3,
     scale: float = 1.0,
     grids: Grids = "given",
+    wake: Wake = "backprop",
     say: Callable[[str], object] = lambda text: None,
 ) -> Demo:
     """Train the three networks, test them at every place, draw the maps and write the report.
@@ -93,6 +95,7 @@ def run_demo(
         seeds: the number of networks of each kind.
         scale: the fraction of the epochs to train.
         grids: of the network that sleeps: "given", or "learned" from correlations before training.
+        wake: how the networks learn: by backpropagation, or by a rule without weight transport.
         say: called with a line about each event.
 
     >>> with tempfile.TemporaryDirectory() as out:  # doctest: +SKIP
@@ -102,7 +105,7 @@ def run_demo(
         raise ValueError(f"`seeds` must be at least 1, got {seeds}")
     load_pyplot()
     runs = {
-        (network, seed): demo_run(network, seed=seed, scale=scale, grids=grids)
+        (network, seed): demo_run(network, seed=seed, scale=scale, grids=grids, wake=wake)
         for network in reversed(DEMO_NETWORKS)
         for seed in range(seeds)
     }
@@ -121,20 +124,24 @@ def run_demo(
         [folders[network, seed] for network in DEMO_NETWORKS for seed in range(seeds)],
         out / "report.html",
         title="Digits where no digit was ever seen",
-        introduction=_INTRODUCTION.format(runs=_runs(seeds)) + table + (_LEARNED if grids == "learned" else ""),
+        introduction=_INTRODUCTION.format(learned=_WITHOUT_TRANSPORT * (wake != "backprop"), runs=_runs(seeds))
+        + table
+        + (_LEARNED if grids == "learned" else ""),
     )
     return Demo(fields, seeds, report, pictures)
 
 
-def demo_run(network: str, *, seed: int = 0, scale: float = 1.0, grids: Grids = "given") -> Run:
+def demo_run(
+    network: str, *, seed: int = 0, scale: float = 1.0, grids: Grids = "given", wake: Wake = "backprop"
+) -> Run:
     """Return the run of one of the three networks; only the one that sleeps has use for learned grids.
 
     >>> demo_run("local with sleep").sleep_every
     1
     """
-    run = recipe(DEMO_NETWORKS[network], seed=seed, scale=scale)
-    if grids == "learned" and run.sleep_every:
-        run = run.changed(name=f"{run.name}_learned_grids", grids=grids)
+    run = recipe(DEMO_NETWORKS[network], seed=seed, scale=scale, wake=wake)
+    if grids == "learned" and run.sleep_every is not None:
+        return run.changed(name=f"{run.name}_learned_grids", grids=grids)
     return run
 
 

@@ -104,7 +104,7 @@ def _locally_connected(
     if x.dim() == axes + 1:
         one = x.unsqueeze(0)
         return _locally_connected(axes, one, weight, bias, stride, padding, dilation, groups, position_major).squeeze(0)
-    tensors = {name: _autocast(value) for name, value in tensors.items()}
+    tensors = {name: autocast(value) for name, value in tensors.items()}
     operators.check_tensors(tensors, axes)
     x, weight = tensors["input"], tensors["weight"]
     strides, dilations = per_axis("stride", stride, axes), per_axis("dilation", dilation, axes)
@@ -114,10 +114,10 @@ def _locally_connected(
         y = plain.locally_connected(x, weight, operators.checked_geometry(*geometry, x=x, weight=weight))
     else:
         y = operators.locally_connected(x, weight, *geometry, position_major)
-    return y if bias is None else y + _broadcast_bias(axes, tensors["bias"], weight)
+    return y if bias is None else y + broadcast_bias(axes, tensors["bias"], weight)
 
 
-def _autocast(tensor: Tensor) -> Tensor:
+def autocast(tensor: Tensor) -> Tensor:
     """Cast as autocast does a convolution's arguments: all but float64 to its dtype."""
     device = tensor.device.type
     active = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
@@ -126,7 +126,8 @@ def _autocast(tensor: Tensor) -> Tensor:
     return tensor.to(torch.get_autocast_dtype(device))
 
 
-def _broadcast_bias(axes: int, bias: Tensor, weight: Tensor) -> Tensor:
+def broadcast_bias(axes: int, bias: Tensor, weight: Tensor) -> Tensor:
+    """Return the bias, one per channel or one per neuron of this weight, as it is added to the responses."""
     out_channels, space = weight.shape[axes], weight.shape[:axes]
     if tuple(bias.shape) == (out_channels,):
         return bias.view(-1, *(1,) * axes)

@@ -227,7 +227,7 @@ def _differentiate_locally_connected(ctx: Any, grad: Tensor) -> tuple[Tensor | N
     axes = len(ctx.geometry[0])
     dx = dw = None
     if ctx.needs_input_grad[0]:
-        dx = _input_gradient_like(x, grad, weight, ctx.geometry)
+        dx = input_gradient_like(x, grad, weight, ctx.geometry)
     if ctx.needs_input_grad[1]:
         dw = weight_gradient(x, grad, list(weight.shape[-axes:]), *ctx.geometry)
     return dx, dw, None, None, None, None, None
@@ -258,7 +258,7 @@ def _differentiate_weight_gradient(ctx: Any, grad_dw: Tensor) -> tuple[Tensor | 
     x, grad = ctx.saved_tensors
     d_x = d_grad = None
     if ctx.needs_input_grad[0]:
-        d_x = _input_gradient_like(x, grad, grad_dw, ctx.geometry)
+        d_x = input_gradient_like(x, grad, grad_dw, ctx.geometry)
     if ctx.needs_input_grad[1]:
         d_grad = _response_like(grad, x, grad_dw, ctx.geometry)
     return d_x, d_grad, None, None, None, None, None
@@ -296,7 +296,8 @@ def _response_like(like: Tensor, x: Tensor, weight: Tensor, geometry: Sequence[A
     return _laid_out_like(like, locally_connected(x, weight, *geometry, not like.is_contiguous()))
 
 
-def _input_gradient_like(x: Tensor, grad: Tensor, weight: Tensor, geometry: Sequence[Any]) -> Tensor:
+def input_gradient_like(x: Tensor, grad: Tensor, weight: Tensor, geometry: Sequence[Any]) -> Tensor:
+    """Return the gradient with respect to ``x`` in the memory layout of ``x``."""
     return _laid_out_like(x, input_gradient(grad, weight, list(x.shape[2:]), *geometry, not x.is_contiguous()))
 
 

@@ -32,7 +32,7 @@ def per_patch_linear(
     >>> per_patch_linear(torch.ones(1, 2, 3), torch.tensor([[[1.0, 1, 1]], [[2.0, 2, 2]]])).flatten().tolist()
     [3.0, 6.0]
     """
-    _check(z, weight, bias)
+    check_tokens(z, weight, bias)
     by_patch = z.movedim(-2, 0)
     rows = by_patch.flatten(1, -2) if z.dim() > 2 else by_patch.unsqueeze(1)
     y = torch.bmm(rows, weight.mT) if bias is None else torch.baddbmm(bias.unsqueeze(-2), rows, weight.mT)
@@ -40,7 +40,8 @@ def per_patch_linear(
     return y if position_major else y.contiguous()
 
 
-def _check(z: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+def check_tokens(z: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+    """Raise a ValueError unless tokens, weight and bias fit together."""
     if weight.dim() != 3:
         raise ValueError(
             f"expected a 3-dimensional weight (patches, out_features, in_features), got shape {tuple(weight.shape)}"

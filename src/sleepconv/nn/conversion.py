@@ -1,9 +1,11 @@
-"""Conversion of whole models: from shared layers to ones without weight sharing, and back."""
+"""Conversion of whole models: from shared layers to ones without weight sharing; ``inference`` leads back."""
 
 import copy
 import warnings
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
+from math import prod
 from typing import Any, TypeVar
 
 import torch
@@ -11,9 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from sleepconv.functional.sizes import check_int
+from sleepconv.functional.sizes import check_int, output_size
 from sleepconv.nn.dry_run import Kind, Rehearsal, Size, Visit, check_convertible, rehearse, visit_layers
-from sleepconv.nn.layout import Chains, forget_layout
+from sleepconv.nn.layout import Chains
 from sleepconv.nn.modules import (
     LocallyConnected,
     LocallyConnected1d,
@@ -21,6 +23,7 @@ from sleepconv.nn.modules import (
     LocallyConnected3d,
     PerPatchLinear,
 )
+from sleepconv.nn.planning import too_large
 
 _Layer = TypeVar("_Layer")
 
@@ -39,6 +42,9 @@ def to_locally_connected(
     keep_first: int = 0,
     copy_weights: bool = False,
     inplace: bool = False,
+    include: Collection[str] | None = None,
+    exclude: Collection[str] = (),
+    pointwise: bool = False,
 ) -> nn.Module:
     """Replace the convolutions of a model by locally connected layers: every output position gets its own filter.
 
@@ -48,6 +54,12 @@ def to_locally_connected(
     memory layout of a convolution's, or that which the next layer reads fastest where all operations in between are
     known to handle it (see ``keep_layout``).
 
+    What stays shared is named in a warning: convolutions that the sample does not reach, or that are used with inputs
+    of several sizes (a filter per position fits one size only); transposed convolutions, which have no locally
+    connected counterpart here (upsampling followed by a convolution is converted); linear layers that act on every
+    position of an image, unless ``pointwise`` is set. There is also a warning before a conversion that needs more than
+    half of the machine's memory; ``memory_table`` shows what a model needs without allocating it.
+
     Args:
         model: any model with convolutions, or a convolution.
         sample_input: one batch as the model will see it (a tuple: positional arguments; a dict: keyword arguments).
@@ -56,6 +68,10 @@ def to_locally_connected(
         copy_weights: start from the convolutions' filters instead of fresh ones, so that the network computes the same.
         inplace: change ``model`` itself instead of a copy. An optimizer built before still holds the convolutions'
             weights: build it afterwards.
+        include: names of modules; only these, or layers inside them, are converted.
+        exclude: names of modules that are not converted, nor layers inside them.
+        pointwise: also convert linear layers that act on (batch, height, width, features), such as ConvNeXt's: 1×1
+            convolutions in all but name. They become per-patch layers, with one matrix per position.
 
     Returns:
         The locally connected model.
@@ -68,17 +84,25 @@ def to_locally_connected(
     """
     check_int("keep_first", keep_first, least=0)
     model = _own_copy(model, inplace, _CONVOLUTIONS)
-    visits, runs = visit_layers(model, sample_input, _CONVOLUTIONS)
-    chosen = [visit for visit in visits.values() if visit.sizes][keep_first:]
-    check_convertible(model, chosen, _CONVOLUTIONS)
-    _warn_left_alone("it was not reached by the sample input", _unreached(visits))
-    transposed = [n for n, m in model.named_modules() if isinstance(m, nn.modules.conv._ConvTransposeNd)]
-    _warn_left_alone("it is a transposed convolution", transposed)
+    visits, runs = visit_layers(model, sample_input, _POSITIONWISE)
+    first = [name for name, visit in visits.items() if visit.sizes and not _linear(visit)][:keep_first]
+    candidates = {name: visit for name, visit in visits.items() if not _linear(visit) or any(visit.sizes)}
+    candidates = select(model, candidates, include=include, exclude=exclude)
+    candidates = {name: visit for name, visit in candidates.items() if name not in first}
+    chosen = [visit for visit in candidates.values() if len(visit.sizes) == 1 and (pointwise or not _linear(visit))]
+    check_convertible(model, chosen, _POSITIONWISE)
+    transposed = {n: m for n, m in model.named_modules() if isinstance(m, nn.modules.conv._ConvTransposeNd)}
+    left = _reasons(candidates.values(), pointwise)
+    left[_TRANSPOSED] = list(select(model, transposed, include=include, exclude=exclude))
+    for why, names in left.items():
+        _warn_left_alone(why, names)
     if not chosen:
-        text = "no convolution was converted: the sample input reaches none, or keep_first keeps all of them"
+        text = "no convolution was converted: none was chosen, or those that were cannot be"
         warnings.warn(text, NothingConvertedWarning, stacklevel=2)
         return model
-    layers = {visit.name: (visit.module, _locally_connected(visit)) for visit in chosen}
+    if problem := too_large({visit.name: _weight_bytes(visit) for visit in chosen}, chosen[0].module.weight):
+        warnings.warn(problem, UserWarning, stacklevel=2)
+    layers = {visit.name: (visit.module, _counterpart(visit)) for visit in chosen}
     return _exchange(model, layers, runs, sample_input, copy_weights=copy_weights)
 
 
@@ -139,29 +163,6 @@ def to_per_patch(
     return _exchange(model, layers, runs, sample_input, copy_weights=copy_weights)
 
 
-def to_convolutional(model: nn.Module, *, inplace: bool = False) -> nn.Module:
-    """Replace every layer without weight sharing by the shared layer with its mean weights.
-
-    A locally connected layer becomes a convolution, a per-patch linear layer an ``nn.Linear``.
-
-    >>> local = LocallyConnected2d(3, 8, 3, input_size=16)
-    >>> to_convolutional(local)
-    Conv2d(3, 8, kernel_size=(3, 3), stride=(1, 1))
-    """
-    model = model if inplace else copy.deepcopy(model)
-    shared: dict[nn.Module, nn.Module] = {}
-    for layer in model.modules():
-        if isinstance(layer, LocallyConnected):
-            shared[layer] = layer._to_convolution()
-        elif isinstance(layer, PerPatchLinear):
-            shared[layer] = layer.to_linear()
-    if not shared:
-        text = "nothing was converted: the model has no locally connected or per-patch layer"
-        warnings.warn(text, NothingConvertedWarning, stacklevel=2)
-    forget_layout(model)
-    return _replace_layers(model, shared)
-
-
 class NothingConvertedWarning(UserWarning):
     """A conversion that changed nothing.
 
@@ -213,10 +214,59 @@ _CONVOLUTIONS = Kind(
 )
 
 
-def _locally_connected(visit: Visit) -> LocallyConnected:
-    counterpart = next(local for conv, local in _COUNTERPARTS.items() if isinstance(visit.module, conv))
+def _positions(layer: nn.Module, x: Tensor) -> Size:
+    if isinstance(layer, nn.Linear):
+        return tuple(x.shape[1:-1]) if x.dim() >= 4 else ()
+    return _CONVOLUTIONS.size(layer, x)
+
+
+# Linear layers are watched in the same run: on (batch, height, width, features) they are 1×1 convolutions.
+_POSITIONWISE = replace(
+    _CONVOLUTIONS,
+    modules=(*_COUNTERPARTS, nn.Linear),
+    size=_positions,
+    opaque=(nn.MultiheadAttention,),
+)
+_TRANSPOSED = "it is a transposed convolution (nn.Upsample followed by a convolution would be)"
+
+
+def _linear(visit: Visit) -> bool:
+    return isinstance(visit.module, nn.Linear)
+
+
+def _reasons(candidates: Iterable[Visit], pointwise: bool) -> dict[str, list[str]]:
+    """Return the names of the layers that are left as they are, by the reason."""
+    left: dict[str, list[str]] = {}
+    for visit in candidates:
+        if not visit.sizes:
+            left.setdefault("it was not reached by the sample input", []).append(visit.name)
+        elif _linear(visit) and not pointwise:
+            left.setdefault("linear layers share weights between positions (pointwise=True converts them)", []).append(
+                visit.name
+            )
+        elif len(visit.sizes) > 1:
+            sizes = " and ".join(map(str, sorted(visit.sizes)))
+            left.setdefault("it is used with inputs of different sizes", []).append(f"{visit.name} ({sizes})")
+    return left
+
+
+def _counterpart(visit: Visit) -> LocallyConnected | PerPatchLinear:
+    """Return the layer without weight sharing, with the weights of the shared one."""
     (size,) = visit.sizes
+    if isinstance(visit.module, nn.Linear):
+        return PerPatchLinear.from_linear(visit.module, size)
+    counterpart = next(local for conv, local in _COUNTERPARTS.items() if isinstance(visit.module, conv))
     return counterpart._from_convolution(visit.module, size)
+
+
+def _weight_bytes(visit: Visit) -> int:
+    """Return the size of the counterpart's weight."""
+    (size,), layer = visit.sizes, visit.module
+    weight: Any = layer.weight
+    if not isinstance(layer, nn.Linear):
+        geometry: dict[str, Any] = {name: getattr(layer, name) for name in ("stride", "padding", "dilation")}
+        size = output_size(size, layer.kernel_size, **geometry)  # type: ignore[arg-type]
+    return prod(size) * weight.numel() * weight.element_size()
 
 
 def _patches(linear: nn.Module, x: Tensor) -> Size:
@@ -302,18 +352,18 @@ def _exchange(
     if not copy_weights:
         for _, new in layers.values():
             new.reset_parameters()
-    converted: Any = _replace_layers(model, dict(layers.values()))
+    converted: Any = replace_layers(model, dict(layers.values()))
     chains = Chains(converted)
     try:
         _check_converted(converted, chains, {name: new for name, (_, new) in layers.items()}, runs, sample_input)
     except BaseException:
-        _replace_layers(converted, {new: old for old, new in layers.values()})
+        replace_layers(converted, {new: old for old, new in layers.values()})
         raise
     chains.keep_layout()
     return converted
 
 
-def _replace_layers(model: nn.Module, replacements: Mapping[nn.Module, Any]) -> nn.Module:
+def replace_layers(model: nn.Module, replacements: Mapping[nn.Module, Any]) -> nn.Module:
     """Put the new layers wherever the old ones are; the model itself may be one.
 
     They get the old ones' hooks, and the buffers, parameters and modules that were registered beside weight and bias.

@@ -87,7 +87,7 @@ def visit_layers(model: nn.Module, sample_input: Any, kind: Kind) -> tuple[dict[
 
 def rehearse(model: nn.Module, sample_input: Any, *, training: bool = False, differentiable: bool = False) -> Any:
     """Run the model on the sample, uncompiled and without side effects, and return its output."""
-    arguments, keywords = _as_call(sample_input)
+    arguments, keywords = as_call(sample_input)
     eager = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
     with _untouched(model), eager, torch.set_grad_enabled(differentiable):
         if not training:
@@ -102,7 +102,8 @@ def two_of_each(sample_input: Any) -> Any:
     return tree_map_only(Tensor, lambda t: torch.cat([t, t]) if t.dim() and len(t) == 1 else t, sample_input)
 
 
-def _as_call(sample_input: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def as_call(sample_input: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the positional and the keyword arguments of a call with this sample."""
     if isinstance(sample_input, Tensor):
         return (sample_input,), {}
     if isinstance(sample_input, (tuple, list)) and any(isinstance(v, Tensor) for v in tree_leaves(sample_input)):
@@ -121,7 +122,7 @@ def check_convertible(model: nn.Module, visits: list[Visit], kind: Kind) -> None
     for visit in visits:
         problem = _problem(visit, owners, kind)
         if problem:
-            raise ValueError(f"{visit.name} cannot become {kind.becomes}: {problem}")
+            raise ValueError(f"{visit.name} cannot become {kind.becomes}: {problem}, or leave it as it is (`exclude`)")
 
 
 def _problem(visit: Visit, owners: Counter[int], kind: Kind) -> str | None:
@@ -138,7 +139,7 @@ def _problem(visit: Visit, owners: Counter[int], kind: Kind) -> str | None:
     if visit.used_directly:
         return "its weight is also used directly, outside the module; call the module instead"
     base = next(module for module in kind.modules if isinstance(layer, module))
-    if any(getattr(type(layer), method) is not getattr(base, method) for method in kind.methods):
+    if any(getattr(type(layer), method, None) is not getattr(base, method, None) for method in kind.methods):
         return f"{type(layer).__name__} overrides how a {base.__name__} computes; use a plain {base.__name__}"
     return None
 

@@ -17,10 +17,11 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from sleepconv.nn.dry_run import rehearse, two_of_each
+from sleepconv.nn.grid_convolution import GridConvolution
 from sleepconv.nn.known_operations import CONVOLUTIONS, KNOWN, guard_gradients
 from sleepconv.nn.modules import LocallyConnected, PerPatchLinear
 
-_OURS = (LocallyConnected, PerPatchLinear)
+_OURS = (LocallyConnected, PerPatchLinear, GridConvolution)
 
 
 class LayoutKeepingBatchNorm2d(nn.BatchNorm2d):
@@ -277,7 +278,7 @@ class Chains(TorchDispatchMode):
 def _computes_as_ours(module: nn.Module) -> bool:
     """Return whether it is one of our layers and does not override ``forward``."""
     forward = getattr(module.forward, "__func__", None)
-    return isinstance(module, _OURS) and forward in (LocallyConnected.forward, PerPatchLinear.forward)
+    return isinstance(module, _OURS) and forward in [ours.forward for ours in _OURS]
 
 
 def _without_space(tensor: Tensor) -> bool:

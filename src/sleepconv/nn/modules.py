@@ -14,7 +14,16 @@ from sleepconv.functional.grids import interior_neurons, lateral_grids
 from sleepconv.functional.locally_connected import locally_connected1d, locally_connected2d, locally_connected3d
 from sleepconv.functional.per_patch import per_patch_linear
 from sleepconv.functional.sharing import neurons_per_grid
-from sleepconv.functional.sizes import Padding, Sizes, check_divisible, check_int, output_size, padding_sides, per_axis
+from sleepconv.functional.sizes import (
+    Padding,
+    Sides,
+    Sizes,
+    check_divisible,
+    check_int,
+    output_size,
+    padding_sides,
+    per_axis,
+)
 from sleepconv.nn.known_operations import guard_gradients
 
 _Module = TypeVar("_Module", bound=nn.Module)
@@ -61,8 +70,8 @@ class LocallyConnected(nn.Module):
         self.groups = check_int("groups", groups)
         check_divisible("in_channels", self.in_channels, "groups", self.groups)
         check_divisible("out_channels", self.out_channels, "groups", self.groups)
-        _check_choice("padding_mode", padding_mode, _PADDING_MODES)
-        _check_choice("bias", bias, (True, False, "shared", "neuron"))
+        check_choice("padding_mode", padding_mode, _PADDING_MODES)
+        check_choice("bias", bias, (True, False, "shared", "neuron"))
         self.kernel_size = per_axis("kernel_size", kernel_size, axes)
         self.input_size = per_axis("input_size", input_size, axes)
         self.stride = per_axis("stride", stride, axes)
@@ -137,15 +146,15 @@ class LocallyConnected(nn.Module):
             guard_gradients(x)
         padding: Padding = self.padding
         if self.padding_mode != "zeros":
-            x, padding = self._extend(x), 0
+            sides = padding_sides(self.padding, self.kernel_size, self.stride, self.dilation)
+            x, padding = extended(x, sides, self.padding_mode), 0
+        return self._respond(x, padding)
+
+    def _respond(self, x: Tensor, padding: Padding) -> Tensor:
+        """Apply the filters to an input that needs this zero padding."""
         geometry: dict[str, Any] = {"stride": self.stride, "dilation": self.dilation, "groups": self.groups}
         geometry |= {"padding": padding, "position_major": self.position_major}
         return type(self).function(x, self.weight, self.bias, **geometry)
-
-    def _extend(self, x: Tensor) -> Tensor:
-        sides = padding_sides(self.padding, self.kernel_size, self.stride, self.dilation)
-        flat = [amount for side in reversed(sides) for amount in side]
-        return F.pad(x, flat, mode=_PADDING_MODES[self.padding_mode]) if any(flat) else x
 
     def extra_repr(self) -> str:
         """Return the options that ``print`` shows."""
@@ -170,7 +179,7 @@ class LocallyConnected(nn.Module):
         options: dict[str, Any] = {name: getattr(conv, name) for name in names}
         options |= {"bias": conv.bias is not None, "device": "meta", "dtype": conv.weight.dtype}
         layer = cls(conv.in_channels, conv.out_channels, conv.kernel_size, input_size=input_size, **options)
-        return _with_weights(layer, conv, conv.weight, conv.bias)
+        return with_weights(layer, conv, conv.weight, conv.bias)
 
     def _to_convolution(self) -> Any:
         names = ("kernel_size", "stride", "padding", "dilation", "groups", "padding_mode")
@@ -178,7 +187,7 @@ class LocallyConnected(nn.Module):
         options |= {"bias": self.bias is not None, "device": "meta", "dtype": self.weight.dtype}
         conv = self.convolution(self.in_channels, self.out_channels, **options)
         bias = self.bias.flatten(1).mean(1) if self.bias is not None and self.bias.dim() > 1 else self.bias
-        return _with_weights(conv, self, self.weight.mean(tuple(range(self.axes))), bias)
+        return with_weights(conv, self, self.weight.mean(tuple(range(self.axes))), bias)
 
 
 class LocallyConnected1d(LocallyConnected):
@@ -281,7 +290,8 @@ class PerPatchLinear(nn.Module):
     Args:
         in_features: as in ``nn.Linear``.
         out_features: as in ``nn.Linear``.
-        num_patches: the number of tokens along the axis before the last.
+        num_patches: the number of tokens along the axis before the last; or their numbers along several axes, such as
+            (height, width) of (batch, height, width, features).
         bias: True or "shared": one per feature, as in ``nn.Linear``; "patch": one per feature and patch; False: none.
             Sleep shares weights, not biases.
         init_noise: start all patches from one shared matrix, plus this much noise relative to its size.
@@ -311,7 +321,7 @@ class PerPatchLinear(nn.Module):
         in_features: int,
         out_features: int,
         *,
-        num_patches: int,
+        num_patches: Sizes,
         bias: bool | Literal["shared", "patch"] = True,
         init_noise: float | None = None,
         device: torch.device | str | None = None,
@@ -320,11 +330,13 @@ class PerPatchLinear(nn.Module):
         super().__init__()
         self.in_features = check_int("in_features", in_features)
         self.out_features = check_int("out_features", out_features)
-        self.num_patches = check_int("num_patches", num_patches)
-        _check_choice("bias", bias, (True, False, "shared", "patch"))
+        listed = (num_patches,) if isinstance(num_patches, int) else tuple(num_patches)
+        self.patches = tuple(check_int("num_patches", number) for number in listed)
+        self.num_patches = prod(self.patches)
+        check_choice("bias", bias, (True, False, "shared", "patch"))
         self.init_noise = init_noise
-        self.weight = nn.Parameter(torch.empty(num_patches, out_features, in_features, device=device, dtype=dtype))
-        shape = (num_patches, out_features) if bias == "patch" else (out_features,)
+        self.weight = nn.Parameter(torch.empty(self.num_patches, out_features, in_features, device=device, dtype=dtype))
+        shape = (self.num_patches, out_features) if bias == "patch" else (out_features,)
         own_bias = nn.Parameter(torch.empty(shape, device=device, dtype=dtype)) if bias else None
         self.register_parameter("bias", own_bias)
         self.reset_parameters()
@@ -350,17 +362,29 @@ class PerPatchLinear(nn.Module):
         """The grid of each patch: all are on one grid."""
         return torch.zeros(self.num_patches, dtype=torch.int64)
 
-    def forward(self, z: Float[Tensor, "*batch patches in_features"]) -> Float[Tensor, "*batch patches out_features"]:
+    def forward(self, z: Float[Tensor, "... in_features"]) -> Float[Tensor, "... out_features"]:
         """Multiply every patch by its own matrix."""
+        axes = len(self.patches)
+        if axes == 1:
+            return self._respond(z)
+        if tuple(z.shape[-1 - axes : -1]) != self.patches:
+            raise ValueError(
+                f"this layer was built for tokens of shape {(*self.patches, self.in_features)}, but got shape "
+                f"{tuple(z.shape)}; every patch has its own weights, so another size needs another layer"
+            )
+        return self._respond(z.flatten(-1 - axes, -2)).unflatten(-2, self.patches)
+
+    def _respond(self, z: Tensor) -> Tensor:
         return per_patch_linear(z, self.weight, self.bias, position_major=self.position_major)
 
     def extra_repr(self) -> str:
         """Return the options that ``print`` shows."""
         bias = "patch" if self.bias is not None and self.bias.dim() > 1 else self.bias is not None
-        return f"{self.in_features}, {self.out_features}, num_patches={self.num_patches}, bias={bias}"
+        numbers = self.patches if len(self.patches) > 1 else self.num_patches
+        return f"{self.in_features}, {self.out_features}, num_patches={numbers}, bias={bias}"
 
     @classmethod
-    def from_linear(cls, linear: nn.Linear, num_patches: int) -> Self:
+    def from_linear(cls, linear: nn.Linear, num_patches: Sizes) -> Self:
         """Return a layer that computes what ``linear`` does: its matrix for every patch.
 
         >>> PerPatchLinear.from_linear(nn.Linear(3, 4), 5)
@@ -370,22 +394,29 @@ class PerPatchLinear(nn.Module):
             raise TypeError(f"expected a Linear, got {type(linear).__name__}")
         options: dict[str, Any] = {"bias": linear.bias is not None, "device": "meta", "dtype": linear.weight.dtype}
         layer = cls(linear.in_features, linear.out_features, num_patches=num_patches, **options)
-        return _with_weights(layer, linear, linear.weight, linear.bias)
+        return with_weights(layer, linear, linear.weight, linear.bias)
 
     def to_linear(self) -> nn.Linear:
         """Return the shared layer with the mean matrix."""
         options: dict[str, Any] = {"bias": self.bias is not None, "device": "meta", "dtype": self.weight.dtype}
         bias = self.bias.mean(0) if self.bias is not None and self.bias.dim() > 1 else self.bias
-        return _with_weights(nn.Linear(self.in_features, self.out_features, **options), self, self.weight.mean(0), bias)
+        return with_weights(nn.Linear(self.in_features, self.out_features, **options), self, self.weight.mean(0), bias)
 
 
-def _check_choice(name: str, value: object, choices: Iterable[object]) -> None:
+def extended(x: Tensor, sides: Sides, padding_mode: str) -> Tensor:
+    """Pad the input by this many pixels before and behind each axis."""
+    flat = [amount for side in reversed(sides) for amount in side]
+    return F.pad(x, flat, mode=_PADDING_MODES[padding_mode]) if any(flat) else x
+
+
+def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
+    """Raise a ValueError unless the value is one of the choices."""
     if value not in choices:
         raise ValueError(f"`{name}` must be one of {', '.join(map(repr, choices))}, got {value!r}")
 
 
 @torch.no_grad()
-def _with_weights(layer: _Module, source: nn.Module, weight: Tensor, bias: Tensor | None) -> _Module:
+def with_weights(layer: _Module, source: nn.Module, weight: Tensor, bias: Tensor | None) -> _Module:
     """Return the layer with these values, on their device, and as frozen and in the mode that the source is."""
     layer.to_empty(device=weight.device)
     for name, value in {"weight": weight, "bias": bias}.items():

@@ -22,8 +22,8 @@ class SlowMomentum:
     rate) makes it 1/(1 − β) times as long where successive steps agree. The paper has none: β = 0 and η = 1.
 
     Only sleeps that come when they are due take this step; ``sleep()`` and ``sleep_if_awake()`` share the weights and
-    leave a and U as they are. Both are as large as the weights, since not every rule leaves the neurons of a grid
-    exactly equal: neither ``Hebbian`` nor ``Instant`` with several periods does.
+    leave a and U as they are, and frozen layers take none. Both are as large as the weights, since not every rule
+    leaves the neurons of a grid exactly equal: neither ``Hebbian`` nor ``Instant`` with several periods does.
 
     Args:
         sleep: the sleep to extend; build this before training, from the weights at which training starts.
@@ -54,8 +54,8 @@ class SlowMomentum:
         self.sleep, self.momentum, self.rate = sleep, momentum, rate
         layers: dict[str, Any] = sleep.layers
         with torch.no_grad():
-            copies = {name: layer.weight.detach().clone() for name, layer in layers.items()}
-        self._anchors = {name: share_(copies[name], grids) for name, grids in sleep.grids.items()}
+            copies = {name: layer.weight.detach().clone() for name, layer in layers.items() if _learns(layer)}
+        self._anchors = {name: share_(copy, sleep.grids[name]) for name, copy in copies.items()}
         self._velocities = {name: torch.zeros_like(anchor) for name, anchor in self._anchors.items()}
         self._handle = sleep.register_sleep_hook(self._after_sleep)
 
@@ -81,9 +81,15 @@ class SlowMomentum:
         if not self.sleep.due:
             return
         for name, layer in layers.items():
+            if not _learns(layer):
+                continue
             if name not in self._anchors:
                 raise RuntimeError(f"layer {name!r} was added after SlowMomentum was built; build it again")
             anchor, velocity = self._anchors[name], self._velocities[name]
             velocity.mul_(self.momentum).add_(layer.weight).sub_(anchor)
             anchor.add_(velocity, alpha=self.rate)
             layer.weight.copy_(anchor)
+
+
+def _learns(layer: Any) -> bool:
+    return bool(layer.weight.requires_grad)

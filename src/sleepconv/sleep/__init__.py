@@ -2,9 +2,10 @@
 
 ``Sleep.sleep`` (in ``sleep``) is what happens at a sleep. It finds the layers (``layers``), gathers them if processes
 hold parts of them (``distributed``) and lets a rule change their weights: ``Instant`` or ``Circuit`` (``rules``) or
-``Hebbian`` (``hebbian``; its step is Eq. 4, ``sleepconv.functional.hebbian_step_``). ``Hebbian`` and ``Circuit`` show
-patterns (``patterns``) to pools of neurons (``pools``), and can be watched (``watching``). Who shares with whom can be
-learned (``lateral``, ``lateral_networks`` for whole networks). ``compact`` saves what has slept; ``lightning`` has a
+``Hebbian`` (``hebbian``; its step is Eq. 4, ``sleepconv.functional.hebbian_step_``) or ``NetworkCircuit``
+(``network_circuit``). All but ``Instant`` show patterns (``patterns``) to pools of neurons (``pools``), which learn
+(``plasticity``), and can be watched (``watching``); some patterns pass through the network (``passing``). Who shares
+with whom can be learned (``lateral``, ``lateral_networks``). ``compact`` saves what has slept; ``lightning`` has a
 callback for PyTorch Lightning.
 """
 
@@ -13,6 +14,7 @@ from sleepconv.sleep.hebbian import Hebbian, LayerReport
 from sleepconv.sleep.lateral import Lateral, LateralLearning, learn_connections, learn_grids, read_grids
 from sleepconv.sleep.lateral_networks import learn_all_connections, learn_all_grids_
 from sleepconv.sleep.layers import SleepingLayer, sleeping_layers
+from sleepconv.sleep.network_circuit import NetworkCircuit
 from sleepconv.sleep.rules import Circuit, CircuitReport, DivergenceError, Instant, Rule
 from sleepconv.sleep.sleep import Sleep, SleepRecord
 
@@ -25,6 +27,7 @@ __all__ = [
     "Lateral",
     "LateralLearning",
     "LayerReport",
+    "NetworkCircuit",
     "Rule",
     "Sleep",
     "SleepRecord",

@@ -90,7 +90,7 @@ def _same_bits(a: Tensor, b: Tensor) -> bool:
 
 
 def _grids_of_weights(model: nn.Module) -> dict[str, Tensor]:
-    """Return the grids of each weight; not those that were learned, which another machine may learn differently."""
+    """Return the grids of each weight; not assigned ones, which another machine may have learned differently."""
     modules = ((name, module) for name, module in model.named_modules() if isinstance(module, SleepingLayer))
     layers = [(name, layer) for name, layer in modules if not has_assigned_grids(layer)]
     return {f"{name}.weight" if name else "weight": layer.grids.cpu() for name, layer in layers}

@@ -2,55 +2,49 @@
 
 ``Hebbian.sleep_`` is a sleep from beginning to end. It copies the weights of each layer into pools of neurons that
 share (``sleepconv.sleep.pools``), shows them patterns (``sleepconv.sleep.patterns``) by one of ``_DRIVES``, and gives
-the layers what their pools have learned. A pool learns in ``_PoolLearning``, whose step is Eq. 4,
-``sleepconv.functional.hebbian_step_``.
+the layers what their pools have learned. A pool learns in ``PoolLearning`` (``sleepconv.sleep.plasticity``), whose
+step is Eq. 4, ``sleepconv.functional.hebbian_step_``.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from math import inf, isfinite, prod
-from typing import Any, NoReturn
+from math import inf, prod
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from sleepconv.functional.sharing import hebbian_step_
 from sleepconv.functional.sizes import check_finite, check_int
 from sleepconv.sleep.layers import Border, check_border, check_something_to_share, driven_grids
+from sleepconv.sleep.passing import SleepingNetwork
 from sleepconv.sleep.patterns import (
     Activity,
     Disinhibited,
     Spontaneous,
     network_period,
     one_grid_patterns,
-    pass_through,
-    periodic_images,
     random_cell,
-    standard_normal,
 )
+from sleepconv.sleep.plasticity import PoolLearning, rate_at
 from sleepconv.sleep.pools import LayerPools, Pool, condition_number
-from sleepconv.sleep.rules import (
-    LARGEST,
-    DivergenceError,
-    OnAnything,
-    Rate,
-    check_number,
-    check_rate,
-    check_seed,
-    write_back_,
-)
-from sleepconv.sleep.watching import notice, watched
+from sleepconv.sleep.rules import LARGEST, OnAnything, Rate, check_number, check_rate, check_seed, write_back_
 
 # A sleep of more takes hours even for a small layer, or more memory than there is.
 _MOST_STEPS, _MOST_PATTERNS, _MOST_PIXELS = 10**6, 10**5, 10**8
-# Presentations that pass through a network together, when a step is a whole sweep of them.
-_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
 class LayerReport:
-    """How a layer slept: −log SNR (of the pool that shares least), the inputs' condition number, the steps taken.
+    """How a layer slept; where its pools differ, the pool that did worst.
+
+    Attributes:
+        negative_log_snr: −log SNR (Eq. 6).
+        condition: the inputs' condition number.
+        steps: the steps taken.
+        negative_log_pooled_snr: log(Σ variance / Σ mean²) over all weights: unlike in Eq. 6, a few that agree cannot
+            hide the others.
+        mean_shift: how far the mean filters have moved, relative to their size.
 
     >>> from sleepconv.nn import LocallyConnected2d
     >>> from sleepconv.sleep import Hebbian
@@ -63,6 +57,18 @@ class LayerReport:
     negative_log_snr: float
     condition: float
     steps: int
+    negative_log_pooled_snr: float
+    mean_shift: float
+
+
+def layer_report(pools: Sequence[Pool], initial: Sequence[Tensor], *, seen: Tensor, steps: int) -> LayerReport:
+    """Compare pools with their weights before the sleep; ``seen`` are patterns (patterns, inputs) of one pool."""
+    shifts = []
+    for pool, before in zip(pools, initial, strict=True):
+        mean = before.mean(dim=1)
+        shifts.append(float((pool.weight.mean(dim=1) - mean).norm() / mean.norm().clamp_min(1e-30)))
+    snr, pooled = (max(of(pool) for pool in pools) for of in (Pool.negative_log_snr, Pool.negative_log_pooled_snr))
+    return LayerReport(snr, condition_number(seen), steps, pooled, max(shifts))
 
 
 @dataclass(frozen=True)
@@ -88,7 +94,10 @@ class Hebbian(OnAnything):
             Fig. 4A has ``lambda step: 0.5 / (1000 + step)``.
         steps: largest number of steps (of sweeps, where a step is one), a million at most.
         target: stop as soon as −log SNR is below this; None: take all steps.
-        in_turn: with patterns that pass through the network, let layers learn one after the other instead of together.
+        equalisation: κ, how far lateral connections equalise the responses that are passed on: neuron i answers
+            κz̄ + (1−κ)zᵢ. The paper has 1. Below 1, the next layer's neurons see different things until this one shares.
+        in_turn: with patterns that pass through the network, let layers learn one after the other, in the order in
+            which patterns reach them (as by neuromodulation), instead of together.
         image_shape: with such patterns, (channels, height, width) of the network's input, if it is not that
             of the first sleeping layer.
         border: "all" neurons share, or only those of the "interior", whose windows see no padding; the others then keep
@@ -112,6 +121,7 @@ class Hebbian(OnAnything):
     rate: Rate | None = None
     steps: int = 200
     target: float | None = None
+    equalisation: float = 1.0
     in_turn: bool = False
     image_shape: tuple[int, ...] | None = None
     border: Border = "all"
@@ -141,6 +151,12 @@ class Hebbian(OnAnything):
             check_finite("inhibition", self.inhibition, least=0)
         if self.target not in (None, inf, -inf):
             check_finite("target", self.target)
+        check_finite("equalisation", self.equalisation, least=0, most=1)
+        if self.equalisation < 1 and self.patterns not in _THROUGH_THE_NETWORK:
+            through = ", ".join(_THROUGH_THE_NETWORK)
+            raise ValueError(
+                f"`equalisation` below 1 needs patterns that pass through the network ({through}), got {self.patterns}"
+            )
         if not isinstance(self.in_turn, bool):
             raise ValueError(f"`in_turn` must be True or False, got {self.in_turn!r}")
         check_border(self.border)
@@ -173,7 +189,7 @@ class Hebbian(OnAnything):
 
 
 def _sleep_alone(
-    drive: "Callable[[LayerPools, _PoolLearning], Tensor]",
+    drive: Callable[[LayerPools, PoolLearning], Tensor],
     rule: Hebbian,
     model: nn.Module,
     layers: Mapping[str, LayerPools],
@@ -181,18 +197,17 @@ def _sleep_alone(
     """Drive every pool of every layer by itself."""
     reports = {}
     for name, pools in layers.items():
-        steps, seen = 0, None
+        learnings, seen = [], None
         for pool in pools.sharing:
-            learning = _PoolLearning(pool, rule)
-            patterns = drive(pools, learning)
+            learnings.append(PoolLearning(pool, rule))
+            patterns = drive(pools, learnings[-1])
             seen = patterns if seen is None else seen
-            steps = max(steps, learning.steps)
         assert seen is not None
-        reports[name] = _report(pools, steps, seen)
+        reports[name] = _report(learnings, seen)
     return reports
 
 
-def _one_grid(pools: LayerPools, learning: "_PoolLearning") -> Tensor:
+def _one_grid(pools: LayerPools, learning: PoolLearning) -> Tensor:
     rule, inputs = learning.rule, pools.inputs
     patterns = one_grid_patterns(inputs).to(learning.initial)
     in_closed_form = not (rule.momentum or rule.noise or rule.patterns_per_step)
@@ -201,7 +216,7 @@ def _one_grid(pools: LayerPools, learning: "_PoolLearning") -> Tensor:
         if learning.done:
             break
         if in_closed_form:
-            rate = _rate_at(rule, step)
+            rate = rate_at(rule, step)
             learning.sweep_one_grid(inputs**0.5, 1 / (inputs + rule.decay) if rate is None else rate)
         else:
             chosen = (torch.arange(size, device=patterns.device) + step * size) % inputs
@@ -209,7 +224,7 @@ def _one_grid(pools: LayerPools, learning: "_PoolLearning") -> Tensor:
     return patterns
 
 
-def _independent(pools: LayerPools, learning: "_PoolLearning") -> Tensor:
+def _independent(pools: LayerPools, learning: PoolLearning) -> Tensor:
     rule = learning.rule
     size = rule.patterns_per_step or max(1, pools.inputs // 4)
     generator = torch.Generator().manual_seed(rule.seed)
@@ -224,66 +239,58 @@ def _independent(pools: LayerPools, learning: "_PoolLearning") -> Tensor:
     return torch.cat(seen)
 
 
-def _sleep_as_a_network(rule: Hebbian, model: nn.Module, layers: Mapping[str, LayerPools]) -> dict[str, LayerReport]:
-    """Send random periodic images through the network; all layers learn at once, or one after the other."""
-    period = network_period({name: pools.layer for name, pools in layers.items()})
-    learnings = {name: {id(pool): _PoolLearning(pool, rule) for pool in p.sharing} for name, p in layers.items()}
-    seen: dict[str, list[Tensor]] = {name: [] for name in layers}
-    awake: set[str] = set()
-    one_at_a_time = rule.patterns == "disinhibited" and not (rule.momentum or rule.noise)
+class _NetworkSleep:
+    """A Hebbian sleep in which patterns pass through the network."""
 
-    def plasticity(name: str, pools: LayerPools, pool: Pool, windows: Tensor) -> None:
+    def __init__(self, rule: Hebbian, model: nn.Module, layers: Mapping[str, LayerPools]) -> None:
+        generator = torch.Generator().manual_seed(rule.seed)
+        activity = _THROUGH_THE_NETWORK[rule.patterns](generator)
+        shape, equalisation = rule.image_shape, rule.equalisation
+        self.rule, self.layers = rule, layers
+        self.network = SleepingNetwork(model, layers, activity, generator, image_shape=shape, equalisation=equalisation)
+        self.learnings = {n: {id(pool): PoolLearning(pool, rule) for pool in p.sharing} for n, p in layers.items()}
+        self.seen: dict[str, list[Tensor]] = {name: [] for name in layers}
+        self.plastic = set(layers)
+        self.one_at_a_time = rule.patterns == "disinhibited" and not (rule.momentum or rule.noise or equalisation < 1)
+
+    def run(self) -> dict[str, LayerReport]:
+        """Let all layers learn at once, or one after the other, and report."""
+        rule, turns = self.rule, [set(self.layers)]
+        sweep = self.one_at_a_time and rule.patterns_per_step is None
+        batches = self.network.sweep if sweep else [rule.patterns_per_step or 64]
+        if rule.in_turn or rule.equalisation < 1:
+            order = self.network.explore(batches[0])
+            turns = [{name} for name in order] if rule.in_turn else turns
+        for self.plastic in turns:
+            for _ in range(rule.steps):
+                if all(learning.done for name in self.plastic for learning in self.learnings[name].values()):
+                    break
+                for number in batches:
+                    self.network.present(number, self.learn)
+                self.network.check_reached([name for name, windows in self.seen.items() if windows])
+        return {name: _report(list(self.learnings[name].values()), torch.cat(self.seen[name])) for name in self.layers}
+
+    def learn(self, name: str, pools: LayerPools, pool: Pool, windows: Tensor) -> None:
+        """Take a step on what a pool sees, if it is its layer's turn."""
         if pool.neurons < 2:
             return
-        if rule.patterns == "spontaneous":
-            windows = windows - windows.mean(dim=1, keepdim=True)
+        if self.rule.patterns == "spontaneous":
+            windows = windows - windows.mean(dim=-2, keepdim=True)
         scaled = windows / windows.square().mean().sqrt().clamp_min(1e-30)
-        if pool is pools.sharing[0] and len(seen[name]) * len(scaled[0]) < 4 * pools.inputs:
-            seen[name].append(scaled[0])
-        if name in awake and one_at_a_time:
-            learnings[name][id(pool)].learn_one_at_a_time(scaled)
-        elif name in awake:
-            learnings[name][id(pool)].learn(scaled)
-
-    first = next(iter(layers.values())).layer
-    shape = rule.image_shape or (first.in_channels, *first.input_size)
-    generator = torch.Generator().manual_seed(rule.seed)
-    activity = _THROUGH_THE_NETWORK[rule.patterns](generator)
-    passes = [rule.patterns_per_step or 64]
-    if one_at_a_time and rule.patterns_per_step is None:
-        grids = max(pools.in_channels * period ** len(pools.kernel) for pools in layers.values())
-        passes = [min(_AT_ONCE, grids - done) for done in range(0, grids, _AT_ONCE)]
-    for turn in [{name} for name in layers] if rule.in_turn else [set(layers)]:
-        awake.clear()
-        awake.update(turn)
-        for _ in range(rule.steps):
-            if all(learning.done for name in turn for learning in learnings[name].values()):
-                break
-            for number in passes:
-                images = periodic_images(number, shape, period, generator, first.weight)
-                try:
-                    pass_through(model, layers, images, plasticity, period, activity)
-                except RuntimeError as error:
-                    raise ValueError(
-                        f"the network does not take images of (channels, *size) = {shape} ({error}); give image_shape"
-                    ) from error
-            _check_reached(seen)
-    steps = {name: max(learning.steps for learning in learnings[name].values()) for name in layers}
-    return {name: _report(pools, steps[name], torch.cat(seen[name])) for name, pools in layers.items()}
+        seen, learning = self.seen[name], self.learnings[name][id(pool)]
+        if pool is pools.sharing[0] and sum(map(len, seen)) < 4 * pools.in_channels * prod(pools.period):
+            seen.append(scaled[0] if scaled.dim() == 3 else scaled[0].mean(dim=0))
+        if name in self.plastic:
+            (learning.learn_one_at_a_time if self.one_at_a_time else learning.learn)(scaled)
 
 
-def _check_reached(seen: Mapping[str, list[Tensor]]) -> None:
-    missed = ", ".join(name for name, windows in seen.items() if not windows)
-    if missed:
-        raise ValueError(
-            f"no pattern reached {missed}: the network, in eval mode, does not call these layers; exclude them from "
-            'sleep, or use patterns="one_grid" or "independent", or Instant()'
-        )
+def _report(learnings: Sequence[PoolLearning], seen: Tensor) -> LayerReport:
+    steps = max(learning.steps for learning in learnings)
+    return layer_report([one.pool for one in learnings], [one.initial for one in learnings], seen=seen, steps=steps)
 
 
-def _report(pools: LayerPools, steps: int, seen: Tensor) -> LayerReport:
-    worst = max(pool.negative_log_snr() for pool in pools.sharing)
-    return LayerReport(worst, condition_number(seen), steps)
+def _sleep_as_a_network(rule: Hebbian, model: nn.Module, layers: Mapping[str, LayerPools]) -> dict[str, LayerReport]:
+    return _NetworkSleep(rule, model, layers).run()
 
 
 # How patterns of each kind reach the pools, which learn meanwhile; a new kind needs an entry here.
@@ -299,143 +306,3 @@ _THROUGH_THE_NETWORK: dict[str, Callable[[torch.Generator], Activity | None]] = 
     "disinhibited": Disinhibited,
     "spontaneous": Spontaneous,
 }
-
-
-class _PoolLearning:
-    """A pool in its sleep: w^init, the momentum, and whether it is done."""
-
-    def __init__(self, pool: Pool, rule: Hebbian) -> None:
-        self.pool, self.rule = pool, rule
-        self.initial = pool.weight.clone()
-        self.velocity = torch.zeros_like(pool.weight)
-        size = float(self.initial.norm()) + 1e-30
-        if not isfinite(size):
-            raise ValueError("the weights contain NaN or infinity")
-        # Sharing never spreads weights: twice their spread (with some room for noise) is divergence.
-        self.limit = 2 * self.spread() + (0.5 if rule.noise else 1e-3) * size
-        self.largest = 10 * size
-        self.steps, self.done = 0, False
-        notice(pool, pool.weight)
-        self.generator = torch.Generator().manual_seed(rule.seed)
-
-    def learn(self, patterns: Tensor) -> None:
-        """Take one step of Eq. 4 on these patterns (groups, patterns, inputs)."""
-        if self.done:
-            return
-        rule, noise = self.rule, None
-        if rule.noise:
-            shape = (self.pool.weight.shape[0], self.pool.neurons, *patterns.shape[1:])
-            noise = rule.noise * standard_normal(shape, self.generator, patterns)
-        chosen = _rate_at(rule, self.steps)
-        rate = self.stable_rate(patterns) if chosen is None else chosen
-        hebbian_step_(
-            self.pool.weight,
-            self.velocity,
-            self.initial,
-            patterns,
-            rate=rate,
-            decay=rule.decay,
-            momentum=rule.momentum,
-            inhibition=rule.inhibition,
-            noise=noise,
-        )
-        notice(self.pool, self.pool.weight, patterns)
-        self.finish_step(rate, patterns)
-
-    def sweep_one_grid(self, amplitude: float, rate: float) -> None:
-        """Activate every input grid in turn, in closed form (no momentum, no noise).
-
-        While another grid is active a weight only decays; while its own is, Eq. 4 has x = amplitude. Both act alike
-        on each neuron's distance from the mean, and on the mean: affine maps, one pass over the weights per sweep.
-        """
-        if self.done:
-            return
-        if rate * self.rule.decay > 2:
-            self.diverge(rate, None, amplitude**2)
-        inhibition = self.rule.inhibition
-        pull_on_mean = 0.0 if inhibition is None else 1 / (1 + inhibition)
-        mean, start = (w.mean(dim=1, keepdim=True) for w in (self.pool.weight, self.initial))
-        differences = self._swept(self.pool.weight - mean, self.initial - start, rate, amplitude**2)
-        self.pool.weight.copy_(differences.add_(self._swept(mean, start, rate, pull_on_mean * amplitude**2)))
-        if watched():
-            one_at_a_time = amplitude * torch.eye(self.pool.weight.shape[-1]).to(self.initial)
-            notice(self.pool, self.pool.weight, one_at_a_time.expand(len(self.initial), -1, -1))
-        self.finish_step(rate, None, amplitude**2)
-
-    def learn_one_at_a_time(self, patterns: Tensor) -> None:
-        """Take a step of Eq. 4 for each of these patterns, of whose inputs one at most is active.
-
-        A weight moves while its own input is active, and decays while another is. Both act alike on each neuron's
-        distance from the mean, and on the mean: affine maps, composed here for all patterns, one pass over the weights.
-        """
-        if self.done:
-            return
-        powers = patterns.double().square()
-        power = powers.sum(dim=-1, keepdim=True)
-        chosen = _rate_at(self.rule, self.steps)
-        # By default each presentation has the highest stable rate, unless the active neurons hardly fire.
-        stable = (power > 0) / (power.clamp_min(0.1 * power.amax()) + self.rule.decay)
-        rates = stable if chosen is None else torch.full_like(power, chosen)
-        inhibition = self.rule.inhibition
-        pull_on_mean = 0.0 if inhibition is None else 1 / (1 + inhibition)
-        mean, start = (w.mean(dim=1, keepdim=True) for w in (self.pool.weight, self.initial))
-        differences = self._presented(self.pool.weight - mean, self.initial - start, rates, powers)
-        self.pool.weight.copy_(differences.add_(self._presented(mean, start, rates, pull_on_mean * powers)))
-        notice(self.pool, self.pool.weight, patterns)
-        self.finish_step(float(rates.max()), None, float(power.max()))
-
-    def _presented(self, value: Tensor, initial: Tensor, rates: Tensor, pulls: Tensor) -> Tensor:
-        """Apply v ← v − rate·(pull·v + γ(v − initial)) for one presentation after the other."""
-        factors = 1 - rates * (self.rule.decay + pulls)
-        later = factors.flip(1).cumprod(dim=1).flip(1)
-        added = (self.rule.decay * rates * torch.cat([later[:, 1:], torch.ones_like(later[:, :1])], dim=1)).sum(dim=1)
-        kept = later[:, 0]
-        return value.mul_(kept[:, None, None].to(value)).addcmul_(initial, added[:, None, None].to(value))
-
-    def _swept(self, value: Tensor, initial: Tensor, rate: float, pull: float) -> Tensor:
-        inputs, idle, own = value.shape[-1], 1 - rate * self.rule.decay, rate * pull
-        decays_after = idle ** torch.arange(inputs - 1, -1, -1, dtype=torch.float64)
-        pulled = initial * (own * decays_after).to(initial)
-        return value.sub_(initial).mul_(idle ** (inputs - 1) * (idle - own)).sub_(pulled).add_(initial)
-
-    def stable_rate(self, patterns: Tensor) -> float:
-        """Return (1 − momentum) / (largest variance of these inputs + γ), at which no direction can overshoot."""
-        noise = self.rule.noise**2 * patterns.shape[-1]
-        return (1 - self.rule.momentum) / (_largest_variance(patterns) + noise + self.rule.decay)
-
-    def finish_step(self, rate: float, patterns: Tensor | None, variance: float = 0.0) -> None:
-        """Count the step, and notice divergence and the end."""
-        self.steps += 1
-        size = float(self.pool.weight.norm())
-        if not isfinite(size) or size > self.largest or self.spread() > self.limit:
-            self.diverge(rate, patterns, variance)
-        target = self.rule.target
-        if target is not None and (self.steps % 4 == 0 or patterns is None):
-            self.done = self.pool.negative_log_snr() < target
-
-    def spread(self) -> float:
-        """Return how far the neurons are from their mean."""
-        return float((self.pool.weight - self.pool.weight.mean(dim=1, keepdim=True)).norm())
-
-    def diverge(self, rate: float, patterns: Tensor | None, variance: float) -> NoReturn:
-        """Raise an error that names the stable rates."""
-        stable = 1 / (variance + self.rule.decay) if patterns is None else self.stable_rate(patterns)
-        raise DivergenceError(f"the weights diverge at rate {rate:.3g}; a rate below {2 * stable:.3g} is stable here")
-
-
-def _rate_at(rule: Hebbian, step: int) -> float | None:
-    """Return the learning rate that was chosen for a step; None: the highest that is stable."""
-    if not callable(rule.rate):
-        return rule.rate
-    rate = rule.rate(step)
-    check_finite(f"rate({step})", rate, least=0, most=LARGEST)
-    return rate
-
-
-def _largest_variance(patterns: Tensor, rounds: int = 12) -> float:
-    """Estimate the largest eigenvalue of the patterns' covariance (power iteration, plus a tenth to be safe)."""
-    vector = patterns.mean(dim=1, keepdim=True) + patterns[:, :1]
-    for _ in range(rounds):
-        vector = torch.nn.functional.normalize(vector, dim=-1)
-        vector = torch.bmm(torch.bmm(vector, patterns.mT), patterns) / patterns.shape[1]
-    return 1.1 * float(vector.norm(dim=-1).max())

@@ -18,7 +18,8 @@ from sleepconv.sleep.lateral import (
     repeated_patterns,
 )
 from sleepconv.sleep.layers import sleeping_layers, unwrapped
-from sleepconv.sleep.patterns import eval_mode, identity, network_period, not_compiled, replaced_forwards
+from sleepconv.sleep.passing import eval_mode, identity, not_compiled, replaced_forwards
+from sleepconv.sleep.patterns import network_period
 
 
 @torch.no_grad()

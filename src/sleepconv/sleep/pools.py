@@ -1,5 +1,6 @@
 """A layer's neurons as pools: the neurons of one lateral grid, what they see of a repeated pattern, and answer."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from sleepconv.functional.grids import lateral_grids
-from sleepconv.functional.measures import weight_snr
+from sleepconv.functional.measures import pooled_weight_snr, weight_snr
 from sleepconv.functional.sizes import padding_sides
 from sleepconv.kernels.lattice import Index, grid_indices
 from sleepconv.sleep.layers import Border, driven_grids, has_assigned_grids
@@ -31,6 +32,10 @@ class Pool:
     def negative_log_snr(self) -> float:
         """Return −log SNR of the pool (Eq. 6); −∞ where all its weights agree."""
         return -float(weight_snr(self.weight.movedim(1, 0).flatten(1)).log())
+
+    def negative_log_pooled_snr(self) -> float:
+        """Return log(Σ variance / Σ mean²) over all weights; unlike Eq. 6, a few that agree cannot hide the others."""
+        return -float(pooled_weight_snr(self.weight.movedim(1, 0).flatten(1).double()).log())
 
 
 class LayerPools:
@@ -95,16 +100,50 @@ class LayerPools:
             seen = seen.index_select(2 + axis, places)
         return seen.reshape(len(cell), self.groups, self.inputs).transpose(0, 1).contiguous()
 
-    def respond(
-        self, pool: Pool, windows: Float[Tensor, "groups patterns inputs"]
-    ) -> Float[Tensor, "patterns channels"]:
-        """Return the pool's equalised response: lateral connections give every neuron the mean one."""
-        mean = pool.weight.mean(dim=1)
-        answer = torch.bmm(windows, mean.mT).transpose(0, 1).flatten(1)
+    def own_windows(
+        self, pool: Pool, activity: Float[Tensor, "patterns in_channels *size"]
+    ) -> Float[Tensor, "groups neurons patterns inputs"]:
+        """Return what each neuron of the pool sees where activity differs between the neurons of a grid.
+
+        In the padding, each grid goes on with its mean activity.
+        """
+        seen = self._continued(activity)
+        for axis, (k, stride, dilation) in enumerate(zip(self.kernel, self.stride, self.dilation, strict=True)):
+            seen = seen.unfold(2 + axis, (k - 1) * dilation + 1, stride)[..., ::dilation]
+        neurons = torch.cat([seen[:, :, *i].flatten(2, 1 + len(self.kernel)) for i in pool.index], dim=2)
+        grouped = neurons.reshape(len(activity), self.groups, -1, pool.neurons, *self.kernel)
+        return grouped.permute(1, 3, 0, 2, *range(4, grouped.dim())).flatten(3).contiguous()
+
+    def _continued(self, activity: Tensor) -> Tensor:
+        """Continue a map into the padding, grid by grid."""
+        sides = padding_sides(self.layer.padding, self.kernel, self.stride, self.dilation)
+        cell, size = phase_means(activity, self.period[0]), activity.shape[2:]
+        shifted = cell.roll([low for low, _ in sides], dims=tuple(range(2, cell.dim())))
+        whole = tiled(shifted, [n + low + high for n, (low, high) in zip(size, sides, strict=True)]).contiguous()
+        whole[:, :, *(slice(low, low + n) for n, (low, _) in zip(size, sides, strict=True))] = activity
+        return whole
+
+    def respond(self, pool: Pool, windows: Tensor, equalisation: float = 1.0) -> Float[Tensor, "patterns channels _"]:
+        """Return what the pool's neurons answer: the mean response z̄, with which lateral connections equalise them.
+
+        Where neurons have windows of their own (groups, neurons, patterns, inputs), each answers κz̄ + (1−κ)zᵢ.
+        """
         bias = getattr(self.layer, "bias", None)
-        if bias is None or bias.dim() == 1:
-            return answer if bias is None else answer + bias
-        return answer + torch.cat([bias[:, *i].flatten(1) for i in pool.index], dim=1).mean(1)
+        if windows.dim() == 3:
+            answer = torch.bmm(windows, pool.weight.mean(dim=1).mT).transpose(0, 1).flatten(1).unsqueeze(-1)
+        else:
+            answer = torch.einsum("gnpi,gnci->pgcn", windows, pool.weight).flatten(1, 2)
+        if bias is not None:
+            of_each = bias[:, None] if bias.dim() == 1 else torch.cat([bias[:, *i].flatten(1) for i in pool.index], 1)
+            answer = answer + (of_each if windows.dim() == 4 else of_each.mean(dim=1, keepdim=True))
+        return answer.lerp(answer.mean(dim=-1, keepdim=True), equalisation)
+
+    def place_(self, out: Tensor, pool: Pool, answer: Float[Tensor, "patterns channels _"]) -> None:
+        """Write the pool's answer (one for all its neurons, or one each) into the layer's output."""
+        counts = [self.grids[i].numel() for i in pool.index]
+        for index, part in zip(pool.index, answer.expand(-1, -1, pool.neurons).split(counts, dim=2), strict=True):
+            target = out[:, :, *index]
+            target.copy_(part.reshape(target.shape))
 
     def learned_weight(self) -> Tensor:
         """Return the pools' weights in the layer's layout and dtype."""
@@ -123,3 +162,30 @@ def condition_number(windows: Float[Tensor, "patterns inputs"]) -> float:
         return float("inf")
     values = torch.linalg.svdvals(windows.double())
     return float((values[0] / values[-1]).square())
+
+
+def phase_means(x: Float[Tensor, "patterns channels *size"], period: int) -> Float[Tensor, "patterns channels *period"]:
+    """Average a map over all places of the same phase.
+
+    >>> phase_means(torch.tensor([[[1.0, 5.0, 3.0]]]), 2)
+    tensor([[[2., 5.]]])
+    """
+    for axis in range(2, x.dim()):
+        if x.shape[axis] > period:
+            phases = torch.arange(x.shape[axis], device=x.device) % period
+            shape = (*x.shape[:axis], period, *x.shape[axis + 1 :])
+            counts = phases.bincount().reshape(-1, *(1,) * (x.dim() - axis - 1))
+            x = x.new_zeros(shape).index_add(axis, phases, x) / counts
+    return x
+
+
+def tiled(cell: Float[Tensor, "patterns channels *period"], size: Sequence[int]) -> Tensor:
+    """Repeat a cell until it fills a map of this size.
+
+    >>> tiled(torch.tensor([[[2.0, 5.0]]]), [3])
+    tensor([[[2., 5., 2.]]])
+    """
+    for axis, n in enumerate(size, start=2):
+        if n != cell.shape[axis]:
+            cell = cell.index_select(axis, torch.arange(n, device=cell.device) % cell.shape[axis])
+    return cell

@@ -24,6 +24,15 @@ def test_the_unfolding_network_computes_what_ours_computes():
     torch.testing.assert_close(peers.unfold_network(local)(x), local(x))
 
 
+def test_the_passes_of_a_slept_layer_compute_the_same(monkeypatch):
+    outputs = []
+    monkeypatch.setattr(peers, "_inference_step", lambda layer, x: outputs.append(layer(x).detach()))
+    peers.inference_steps(peers.layer_of_shape((3, 4, 3, 1, 7)), 2)
+    local, on_grids, exported, _ = outputs
+    torch.testing.assert_close(on_grids, local)
+    torch.testing.assert_close(exported, local)
+
+
 def test_a_race_times_every_contender():
     seconds = measure.race({"a": lambda: None, "b": lambda: torch.randn(100)}, rounds=2)
     assert seconds.keys() == {"a", "b"}
@@ -58,6 +67,12 @@ def test_the_page_shows_a_missing_peer_as_a_dash():
         "growth": [{"what": "batch", "value": 64, "milliseconds": 1.0, "megabytes": 2.0}],
     }
     page = report.as_markdown(record)
+    assert "Inference" not in page  # records of earlier versions have none
+    passes = {"on grids": 0.5, "on grids, exported": 2.0, "sleepconv": 1.0, "convolution": 0.25}
+    inference = [{"shape": (3, 16, 3, 1, 32), "batch": 1, "seconds": passes}]
+    with_inference = report.as_markdown(record | {"inference": inference})
+    assert "| 3→16, 3×3, stride 1, 32×32 | 1 | 500.00 | 0.50 | 2.00 | 2.00 |" in with_inference
+    assert "| **geometric mean** | 1 |  | **0.50** | **2.00** | **2.00** |" in with_inference
     assert "| 3→16, 3×3, stride 1, 32×32 | 32 | 1000.00 | 0.50 | 0.25 | – | 10% |" in page
     assert "| time | 32 | 1.00 s | 0.50 | 0.25 |" in page
 

@@ -4,6 +4,7 @@ import pytest
 
 from sleepconv.experiments.paper import RECIPES, about, datasets_of, label, recipe, table_rows
 from sleepconv.experiments.paper.numbers import ACCURACY, RATES
+from sleepconv.experiments.paper.rows import WAKE_RULES, WAKE_TABLES
 
 RESULTS = [(table, dataset) for table in ACCURACY for dataset in datasets_of(table)]
 
@@ -52,7 +53,9 @@ def test_a_row_differs_from_the_plain_network_as_its_name_says(name):
     found = re.search(r"_(\d+)_repetitions", name)
     assert run.repetitions == (int(found[1]) if found else 1)
     found = re.search(r"_padding(\d)", name)
-    if run.dataset != "imagenet":
+    if name.startswith("bartunov"):
+        assert run.padding == 0
+    elif run.dataset != "imagenet":
         assert run.padding == (int(found[1]) if found else 4) // (2 if name.startswith("miniature") else 1)
     first = "local_after_first" if "first_convolutional" in name else "local"
     assert run.connectivity == ("convolutional" if name.endswith("_convolutional") else first)
@@ -64,6 +67,19 @@ def test_a_miniature_differs_from_its_original_in_network_size_and_padding_alone
         original = recipe(name.replace("miniature", "cifar10"))
         small = original.changed(name=name, dataset="cifar10-16x16", network="resnet8", padding=original.padding // 2)
         assert recipe(name) == small
+
+
+@pytest.mark.parametrize("table", WAKE_TABLES)
+def test_a_run_without_weight_transport_differs_from_its_twin_in_its_rule_and_what_that_needs(table):
+    wake, rows = WAKE_TABLES[table], table_rows(table, WAKE_TABLES[table].dataset)
+    assert len(rows) == 4 * (1 + len(wake.rules))
+    for row, name in rows.items():
+        rule, column = next((rule, row[len(rule) + 1 :]) for rule in WAKE_RULES if row.startswith(f"{rule}_"))
+        run, twin = recipe(name), recipe(wake.backprop[column])
+        assert run.wake == rule.removeprefix("mirrored_")
+        assert (run.connectivity, run.sleep_every) == (twin.connectivity, twin.sleep_every)
+        if "kolen_pollack" not in rule and rule != "backprop":
+            assert run == twin.changed(name=name, wake=rule)
 
 
 def test_the_three_panels_of_figure_6_differ_in_nothing_but_the_rate():

@@ -192,3 +192,24 @@ def test_a_table_needs_no_pytorch():
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert "Table 1, cifar10" in done.stdout
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_rules_without_weight_transport_stand_below_backpropagation_by_connectivity(record, runs):
+    record("miniature_local", top1=60.0, scale=0.1)
+    record("miniature_kolen_pollack_local", top1=58.0, scale=0.1)
+    record("miniature_kolen_pollack_local", top1=59.0, scale=0.1, seed=1)
+    (block,), left_out = blocks("wake", runs)
+    assert not left_out
+    rows = rows_of(block)
+    assert (rows["backprop"]["LC"], rows["Kolen–Pollack"]["LC"], rows["Kolen–Pollack"]["conv"]) == (60.0, 58.5, None)
+    assert rows["Kolen–Pollack"]["seeds"] == [0, 1]
+    lines = [" ".join(line.split()) for line in rendered([block], "text").splitlines()]
+    assert "Kolen–Pollack 2 – 58.5 – –" in lines
+
+
+def test_published_errors_stand_as_accuracies_beside_ours(record, runs):
+    record("bartunov_feedback_alignment_local", top1=50.0)
+    (block,), _ = blocks("wake-bartunov", runs)
+    row = rows_of(block)["feedback alignment"]
+    assert (row["LC"], round(row["LC published"], 2), row["conv published"]) == (50.0, 62.56, None)
+    assert "published" in rendered([block], "markdown")

@@ -8,8 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sleepconv.kernels import use_kernel
 from sleepconv.models import resnet20
-from sleepconv.nn import LocallyConnected2d, to_locally_connected
+from sleepconv.nn import LocallyConnected2d, to_grid_convolutional, to_locally_connected
+from sleepconv.sleep import Instant
 
 _Step = Callable[[], None]
 
@@ -88,6 +90,34 @@ def layer_steps(local: LocallyConnected2d, batch: int, *, unfold: bool) -> dict[
     if unfold:
         steps["unfold + einsum"] = _layer_step(UnfoldEinsum2d(local), x)
     return steps
+
+
+def inference_steps(local: LocallyConnected2d, batch: int) -> dict[str, _Step]:
+    """Make forward passes of a slept layer: itself, with one filter per grid, as exported, and as one convolution."""
+    Instant()(local)
+    compact, conv = to_grid_convolutional(local), _channels_last(local.to_conv2d())
+    x = torch.randn(batch, local.in_channels, *local.input_size)
+    by_position = x.permute(2, 3, 0, 1).contiguous().permute(2, 3, 0, 1)
+    by_channel = x.to(memory_format=torch.channels_last)
+
+    def as_exported(x: Tensor) -> Tensor:
+        with use_kernel("batched"):
+            return compact(x)
+
+    return {
+        "sleepconv": _inference_step(local, by_position),
+        "on grids": _inference_step(compact, by_position),
+        "on grids, exported": _inference_step(as_exported, by_channel),
+        "convolution": _inference_step(conv, by_channel),
+    }
+
+
+def _inference_step(layer: Callable[[Tensor], Tensor], x: Tensor) -> _Step:
+    def step() -> None:
+        with torch.inference_mode():
+            layer(x)
+
+    return step
 
 
 def _channels_last(model: Any) -> nn.Module:

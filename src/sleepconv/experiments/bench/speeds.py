@@ -1,7 +1,7 @@
 """Everything that ``sleepconv bench`` measures, and the page that shows it."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,14 @@ from sleepconv.experiments.bench.measure import (
     network_memory,
     race,
 )
-from sleepconv.experiments.bench.peers import jax_step, layer_of_shape, layer_steps, networks, training_step
+from sleepconv.experiments.bench.peers import (
+    inference_steps,
+    jax_step,
+    layer_of_shape,
+    layer_steps,
+    networks,
+    training_step,
+)
 from sleepconv.experiments.bench.roofline import RESNET20
 from sleepconv.experiments.bench.steps import training_cost
 from sleepconv.experiments.results.sheets import Sheet, number
@@ -49,6 +56,7 @@ def run(*, json_path: str | None = None, markdown_path: str | None = None, quick
     record["steps"] = list(_steps(2 if quick else 4, batches=[128] if quick else [512, 128]))
     record["memory"] = list(_memory([128] if quick else [512]))
     record["growth"] = list(_growth(rounds))
+    record["inference"] = list(_inference(rounds))
     record["training"] = training_cost(1 if quick else 3)
     page = as_markdown(record)
     if json_path:
@@ -106,10 +114,24 @@ def _growth(rounds: int) -> Iterator[_Measured]:
             yield {"what": what, "value": value, "milliseconds": 1e3 * seconds, "megabytes": megabytes}
 
 
+def _inference(rounds: int) -> Iterator[_Measured]:
+    """Measure a forward pass of the 3×3 layers after their sleep."""
+    for batch in (1, 32):
+        for shape in SHAPES:
+            if shape[2] > 1:
+                yield {
+                    "shape": shape,
+                    "batch": batch,
+                    "seconds": race(inference_steps(layer_of_shape(shape), batch), 4 * rounds),
+                }
+
+
 def as_markdown(record: _Measured) -> str:
     """Render the record as the page ``benchmarks/README.md``."""
     machine = record["machine"]
     sheets = [_step_sheet(record), _training_sheet(record), _layer_sheet(record), _growth_sheet(record)]
+    if "inference" in record:
+        sheets.append(_inference_sheet(record))
     sections = [f"## {sheet.title}\n\n{replace(sheet, title='').markdown()}" for sheet in sheets]
     return "\n\n".join([_INTRODUCTION.format(**machine, **record), *sections]) + "\n"
 
@@ -141,8 +163,7 @@ def _training_sheet(record: _Measured) -> Sheet:
 def _layer_sheet(record: _Measured) -> Sheet:
     rows = []
     for row in record["layers"]:
-        ins, outs, kernel, stride, side = row["shape"]
-        name = f"{ins}→{outs}, {kernel}×{kernel}, stride {stride}, {side}×{side}"
+        name = _layer_name(row["shape"])
         ours = row["seconds"]["sleepconv"]
         ratios = [
             number(ours / row["seconds"][peer] if peer in row["seconds"] else None, ".2f")
@@ -156,6 +177,28 @@ def _layer_sheet(record: _Measured) -> Sheet:
         rows.append(["**3×3 layers, geometric mean**", f"{batch}", "", f"**{mean:.2f}**", "", "", ""])
     columns = ["layer", "batch", "ms", "÷ convolution", "÷ unfold + einsum", "÷ JAX", "of the matrix product"]
     return Sheet("Layers of ResNet20", columns, rows)
+
+
+def _layer_name(shape: Sequence[int]) -> str:
+    ins, outs, kernel, stride, side = shape
+    return f"{ins}→{outs}, {kernel}×{kernel}, stride {stride}, {side}×{side}"
+
+
+def _inference_sheet(record: _Measured) -> Sheet:
+    peers = [("on grids", "sleepconv"), ("on grids", "convolution"), ("on grids, exported", "sleepconv")]
+
+    def ratios(measured: list[_Measured]) -> list[str]:
+        return [f"{geometric_mean([m['seconds'][a] / m['seconds'][b] for m in measured]):.2f}" for a, b in peers]
+
+    rows = [
+        [_layer_name(row["shape"]), f"{row['batch']}", f"{1e3 * row['seconds']['on grids']:.2f}", *ratios([row])]
+        for row in record["inference"]
+    ]
+    for batch in dict.fromkeys(row["batch"] for row in record["inference"]):
+        means = ratios([row for row in record["inference"] if row["batch"] == batch])
+        rows.append(["**geometric mean**", f"{batch}", "", *(f"**{mean}**" for mean in means)])
+    title = "Inference after a sleep: one filter per grid (`to_grid_convolutional`), forward only"
+    return Sheet(title, ["layer", "batch", "ms", "÷ sleepconv", "÷ convolution", "as exported ÷ sleepconv"], rows)
 
 
 def _growth_sheet(record: _Measured) -> Sheet:

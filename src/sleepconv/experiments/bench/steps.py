@@ -27,12 +27,12 @@ _RUNS = {
 
 def training_cost(rounds: int) -> dict[str, float]:
     """Measure the cost of training as ratios, and resuming in seconds."""
-    task = _random_task()
+    task = random_task()
     learners = {name: Learner(run, task, Place(), steps_per_epoch=_STEPS_OF_AN_EPOCH) for name, run in _RUNS.items()}
     parts = race({name: _part_of_an_epoch(learner, task) for name, learner in learners.items()}, rounds)
     sleepless = Learner(_RUNS["sleepconv"].changed(sleep_every=None), task, Place(), steps_per_epoch=10**9)
     bare = training_step(build_network(sleepless.run, task.input_size, 10), _BATCH)
-    steps = race({"loop": _one_step(sleepless, task), "bare": bare}, 3 * rounds)
+    steps = race({"loop": one_step(sleepless, task), "bare": bare}, 3 * rounds)
     epoch = parts["sleepconv"] * _STEPS_OF_AN_EPOCH / _TRAINED
     written, read = _checkpoint(learners["sleepconv"])
     return {
@@ -43,12 +43,13 @@ def training_cost(rounds: int) -> dict[str, float]:
     }
 
 
-def _random_task() -> Task:
-    pixels = torch.randint(256, (_TRAINED * _BATCH, 3, 32, 32), dtype=torch.uint8)
+def random_task(side: int = 32) -> Task:
+    """Return a task of random images."""
+    pixels = torch.randint(256, (_TRAINED * _BATCH, 3, side, side), dtype=torch.uint8)
     images = Images(pixels, torch.randint(10, (len(pixels),)), tuple("0123456789"))
     statistics = ChannelStatistics((128.0,) * 3, (64.0,) * 3)
-    moved, still = (Translate.after_padding(n, size=(32, 32), statistics=statistics) for n in (4, 0))
-    return Task("random", images.classes, (3, 32, 32), TensorSource(images, moved), TensorSource(images, still))
+    moved, still = (Translate.after_padding(n, size=(side, side), statistics=statistics) for n in (4, 0))
+    return Task("random", images.classes, (3, side, side), TensorSource(images, moved), TensorSource(images, still))
 
 
 def _part_of_an_epoch(learner: Learner, task: Task) -> Callable[[], None]:
@@ -62,7 +63,8 @@ def _part_of_an_epoch(learner: Learner, task: Task) -> Callable[[], None]:
     return run
 
 
-def _one_step(learner: Learner, task: Task) -> Callable[[], None]:
+def one_step(learner: Learner, task: Task) -> Callable[[], None]:
+    """Return a function that takes the next training step."""
     batches = Batches(task.train, batch_size=_BATCH)
     endless = (batch for epoch in range(10**6) for batch in batches.epoch(epoch))
     return lambda: learner.learn(*next(endless), _BATCH) and None

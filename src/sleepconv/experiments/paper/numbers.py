@@ -221,6 +221,14 @@ RATES: dict[TableName, dict[str, dict[str, Rates]]] = {
 IMAGENET_RATES: dict[str, Rates] = {row: Rates(*values) for row, values in _parse(_RATES_IMAGENET).items()}
 """``IMAGENET_RATES[row]``."""
 
+PUBLISHED_ERRORS = {
+    "backprop_convolutional": 31.87,
+    "backprop_local": 32.41,
+    "feedback_alignment_local": 37.44,
+    "direct_feedback_alignment_local": 44.41,
+}
+"""Test errors on CIFAR-10 in percent, by rule and connectivity: Bartunov et al. (2018), Table 1."""
+
 _BRAIN_AREAS = ("average", "V1", "V2", "V4", "IT", "behaviour")
 BRAIN_SCORE: dict[str, dict[str, float]] = {
     row: dict(zip(_BRAIN_AREAS, values, strict=True)) for row, values in _parse(_BRAIN_SCORE).items()

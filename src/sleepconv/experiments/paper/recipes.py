@@ -14,6 +14,9 @@ from sleepconv.experiments.paper.rows import (
     ROW_SETTINGS,
     SMALL_DATASETS,
     TABLES,
+    WAKE_COLUMNS,
+    WAKE_RULES,
+    WAKE_TABLES,
     RegisteredTable,
     label,
     table_rows,
@@ -224,6 +227,14 @@ _vary(
     "As cifar10_hebbian_sleep_every_100, but the neurons between layers generate the patterns, one grid at a time.",
     sleep_options={"patterns": "disinhibited", "decay": 1e-4, "steps": 1},
 )
+_vary(
+    "cifar10_circuit_sleep_every_100",
+    "cifar10_sleep_every_100",
+    "Sections 4.1 and 4.2 together: the circuit of Eq. 8 in every layer, with patterns that the layers generate, every "
+    "100 steps. The paper did not run it; docs/sleep.md says what is ours.",
+    sleep_rule="network_circuit",
+    sleep_options={"inhibition": 10.0, "decay": 1e-4},
+)
 
 # How fast a sleeping network learns: ours, see docs/ideas/learning-speed.md.
 _vary(
@@ -293,6 +304,36 @@ for _own in ("miniature", "miniature-padding0"):
             network="resnet8",
             padding=RECIPES[_original].padding // 2,
         )
+
+# The network of Bartunov et al. (2018), without translations, as there. The rates are ours and were not searched.
+_BARTUNOV: dict[str, dict[str, Any]] = {
+    "convolutional": {"learning_rate": 1e-3},
+    "local": {"learning_rate": 3e-4},
+    "sleep_every_1": {"learning_rate": 1e-3, "start": "shared", "share_gradients": True},
+    "sleep_every_10": {"learning_rate": 1e-3, "start": "shared", "slow_momentum": 0.8},
+}
+for _column, _changes in _BARTUNOV.items():
+    _add(
+        Run(f"bartunov_{_column}", "cifar10", network="tanh_network", padding=0, **ROW_SETTINGS[_column], **_changes),
+        f"The CIFAR-10 network of Bartunov et al. (2018), {label(_column)}, by backpropagation. Not in the paper.",
+    )
+
+# Learning without weight transport: docs/ideas/without-backprop.md. Only the rule and what it needs differ; what
+# Kolen and Pollack's rule needs was found on the validation split.
+_NEEDS: dict[str, dict[str, Any]] = {
+    "kolen_pollack": {"wake_options": {"shrink": 0.3}, "weight_decay": 0.3},
+    "mirrored_kolen_pollack": {"wake": "kolen_pollack", "wake_options": {"patterns": 128}},
+}
+for _wake in WAKE_TABLES.values():
+    for _rule in _wake.rules:
+        for _column in WAKE_COLUMNS:
+            _vary(
+                f"{_wake.prefix}_{_rule}_{_column}",
+                _wake.backprop[_column],
+                f"{_wake.backprop[_column]}, but learned by {WAKE_RULES[_rule]} in place of backpropagation. Not in "
+                "the paper; see docs/ideas/without-backprop.md.",
+                **{"wake": _rule, **_NEEDS.get(_rule, {})},
+            )
 
 # The networks of the demo: digits that are shown only on the left.
 for _name, _network in {

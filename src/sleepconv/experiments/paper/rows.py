@@ -45,9 +45,57 @@ OWN_TABLES = {
     "miniature": _OwnTable(1, "cifar10-16x16", "miniature", _REPETITIONS[2:], tuple(LEARNING_SPEED)),
     "miniature-padding0": _OwnTable(4, "cifar10-16x16", "miniature_padding0", (), ()),
 }
+
+
+@dataclass(frozen=True)
+class _WakeTable:
+    """A table of the rules of learning without weight transport: a row for each rule, a column for each connectivity.
+
+    Attributes:
+        dataset: of its runs.
+        prefix: of the names of its recipes.
+        backprop: the recipes that learn by backpropagation, of which the others are variants, by connectivity.
+        rules: the other rules.
+    """
+
+    dataset: str
+    prefix: str
+    backprop: dict[str, str]
+    rules: tuple[str, ...]
+
+
+WAKE_RULES = {
+    "backprop": "backprop",
+    "sign_symmetry": "sign symmetry",
+    "kolen_pollack": "Kolen–Pollack",
+    "mirrored_kolen_pollack": "Kolen–Pollack, mirrored in sleep",
+    "weight_mirrors": "weight mirrors",
+    "feedback_alignment": "feedback alignment",
+    "direct_feedback_alignment": "direct feedback alignment",
+}
+WAKE_COLUMNS = ("convolutional", "local", "sleep_every_1", "sleep_every_10")
+WAKE_TABLES = {
+    "wake": _WakeTable(
+        "cifar10-16x16",
+        "miniature",
+        {
+            "convolutional": "miniature_convolutional",
+            "local": "miniature_local",
+            "sleep_every_1": "miniature_shared_gradients_sleep_every_1",
+            "sleep_every_10": "miniature_slow_momentum_sleep_every_10",
+        },
+        tuple(WAKE_RULES)[1:],
+    ),
+    "wake-bartunov": _WakeTable(
+        "cifar10",
+        "bartunov",
+        {column: f"bartunov_{column}" for column in WAKE_COLUMNS},
+        ("sign_symmetry", "kolen_pollack", "feedback_alignment", "direct_feedback_alignment"),
+    ),
+}
 REGISTERED_TABLES: dict[TableName, RegisteredTable] = {}
 """The tables that `register_table` has registered."""
-TABLES: list[TableName] = [1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, *OWN_TABLES]
+TABLES: list[TableName] = [1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, *OWN_TABLES, *WAKE_TABLES]
 
 _LABELS = {
     "convolutional": "conv",
@@ -88,7 +136,7 @@ def datasets_of(table: TableName) -> tuple[str, ...]:
     if table in REGISTERED_TABLES:
         return (REGISTERED_TABLES[table].dataset,)
     if isinstance(table, str):
-        return (OWN_TABLES[table].dataset,)
+        return ((OWN_TABLES | WAKE_TABLES)[table].dataset,)
     return SMALL_DATASETS if table in PADDING else ("imagenet",)
 
 
@@ -102,6 +150,11 @@ def table_rows(table: TableName, dataset: str) -> dict[str, str]:
     """
     if dataset not in datasets_of(table):
         raise ValueError(f"table {table} has {', '.join(datasets_of(table))}, not {dataset!r}")
+    if table in WAKE_TABLES:
+        wake = WAKE_TABLES[str(table)]
+        pairs = [f"{rule}_{column}" for rule in wake.rules for column in WAKE_COLUMNS]
+        learned = {pair: f"{wake.prefix}_{pair}" for pair in pairs}
+        return {f"backprop_{column}": name for column, name in wake.backprop.items()} | learned
     if table in REGISTERED_TABLES:
         return dict(REGISTERED_TABLES[table].rows)
     if isinstance(table, str):
@@ -124,6 +177,9 @@ def label(row: str) -> str:
     """
     if row in LEARNING_SPEED:
         return LEARNING_SPEED[row]
+    for rule, words in WAKE_RULES.items():
+        if row.startswith(f"{rule}_"):
+            return f"{_LABELS[row.removeprefix(f'{rule}_')]}, {words}"
     plain = row.removeprefix("first_convolutional_")
     if plain not in _LABELS:
         return row

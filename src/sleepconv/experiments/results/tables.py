@@ -16,10 +16,11 @@ from typing import Any
 
 from sleepconv.experiments.paper import datasets_of, label, table_rows
 from sleepconv.experiments.paper.numbers import ACCURACY, RATES, SEEDS, SPREAD, Accuracy
-from sleepconv.experiments.paper.rows import OWN_TABLES, PADDING, REGISTERED_TABLES, TableName
+from sleepconv.experiments.paper.rows import OWN_TABLES, PADDING, REGISTERED_TABLES, WAKE_TABLES, TableName
 from sleepconv.experiments.results.records import Record, Records, read_records
 from sleepconv.experiments.results.searches import Search, find_searches
 from sleepconv.experiments.results.sheets import Sheet, number
+from sleepconv.experiments.results.wake_table import wake_rows, wake_sheet
 
 _FORMATS = ("text", "markdown", "latex", "csv")
 Paths = Sequence[str | os.PathLike[str]]
@@ -58,6 +59,8 @@ class Block:
 
     def sheet(self) -> Sheet:
         """Return the part as it is shown."""
+        if isinstance(self.table, str) and self.table in WAKE_TABLES:
+            return wake_sheet(self.table, self.dataset, self.scale, self.rows)
         drawn = _rate_sheet if self.table in RATES else spread_sheet if self.table in SPREAD else _accuracy_sheet
         return drawn(self.table, self.dataset, self.scale, self.rows)
 
@@ -116,6 +119,8 @@ def _rate_blocks(table: TableName, dataset: str, paths: Paths, scale: float | No
 
 def _accuracy_rows(table: TableName, dataset: str, scale: float | None, records: Records) -> list[dict[str, Any]]:
     """Return our accuracies and the paper's, row by row; beside a miniature those of its original."""
+    if isinstance(table, str) and table in WAKE_TABLES:
+        return wake_rows(table, scale, records)
     expected, spreads = _of_paper(table, dataset)
     recipes = table_rows(table, dataset)
     ours = {row: records.of(name, scale) if scale is not None else [] for row, name in recipes.items()}

@@ -85,11 +85,13 @@ class Registry(Mapping[str, Any]):
 NETWORKS = Registry(
     "network",
     "sleepconv.experiments.training.network",
-    ("resnet8", "resnet20", "resnet18", "resnet18_3x3", "three_layers"),
+    ("resnet8", "resnet20", "resnet18", "resnet18_3x3", "tanh_network", "three_layers"),
 )
 """Functions of the number of channels and classes that return a convolutional network."""
 
-RULES = Registry("sleep rule", "sleepconv.experiments.training.network", ("instant", "hebbian", "circuit"))
+RULES = Registry(
+    "sleep rule", "sleepconv.experiments.training.network", ("instant", "hebbian", "circuit", "network_circuit")
+)
 """Classes or functions that make a rule from a run's ``sleep_options``."""
 
 DATASETS = Registry(

@@ -10,6 +10,7 @@ NUMBERS = {
     "epoch": ("epoch", "step", "top1", "loss", "seconds", "sleep_seconds"),
     "evaluation": ("epoch", "step", "top1", "seconds"),
     "snr": ("step",),
+    "alignment": ("step",),
 }
 """The numbers that tables, figures and reports take from each kind of line."""
 
@@ -31,6 +32,10 @@ def check_report(report: dict[str, Any]) -> None:
             raise ValueError("it has no SNRs of layers")
         if report.get("when") not in ("awake", "asleep"):
             raise ValueError("it does not say whether the network was awake or asleep")
+    if report["kind"] == "alignment":
+        layers = report.get("layers")
+        if not isinstance(layers, dict) or not all(map(is_number, layers.values())):
+            raise ValueError("it has no angles of layers")
 
 
 def is_number(value: Any) -> bool:

@@ -13,6 +13,14 @@ from sleepconv.names import did_you_mean
 Connectivity = Literal["convolutional", "local", "local_after_first"]
 Start = Literal["independent", "shared"]
 OptimizerName = Literal["adamw", "sgd"]
+Wake = Literal[
+    "backprop",
+    "feedback_alignment",
+    "sign_symmetry",
+    "kolen_pollack",
+    "weight_mirrors",
+    "direct_feedback_alignment",
+]
 Grids = Literal["given", "learned"]
 Crops = Literal["random", "random_resized"]
 NormStatistics = Literal["running", "reestimated"]
@@ -21,13 +29,14 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "connectivity": get_args(Connectivity),
     "start": get_args(Start),
     "optimizer": get_args(OptimizerName),
+    "wake": get_args(Wake),
     "grids": get_args(Grids),
     "crops": get_args(Crops),
     "statistics": get_args(NormStatistics),
     "precision": get_args(Precision),
 }
 _AT_LEAST = {"epochs": 1, "batch_size": 1, "repetitions": 1, "padding": 0, "warm_up": 0, "snr_every": 0, "seed": 0}
-_FLAGS = ("tuning", "restart_each_epoch", "share_gradients", "share_moments")
+_FLAGS = ("tuning", "restart_each_epoch", "share_gradients", "share_moments", "share_feedback")
 _MAY_BE_ZERO = ("weight_decay", "momentum", "slow_momentum")
 _BELOW_ONE = ("momentum", "slow_momentum")
 _MOST = 2**32 - 1
@@ -60,7 +69,7 @@ class Run:
             runs; see `sleepconv.experiments.data.load_task`.
         repetitions: translated copies of each image within a batch.
         sleep_every: optimizer steps from sleep to sleep, or None for a network that never sleeps.
-        sleep_rule: instant, hebbian, circuit, or one that `register_rule` has registered.
+        sleep_rule: instant, hebbian, circuit, network_circuit, or one that `register_rule` has registered.
         sleep_options: what else the rule takes.
         grids: who shares with whom in sleep is "given", or was "learned" from correlations before training; see
             `sleepconv.sleep.learn_all_grids_`.
@@ -69,6 +78,10 @@ class Run:
         share_gradients: average gradients within grids before each step; see `sleepconv.optim.share_gradients`.
         share_moments: average the optimizer's moments within grids in each sleep.
         slow_momentum: β of `sleepconv.optim.SlowMomentum`; 0 for none.
+        wake: backprop, or a rule of `sleepconv.wake` that learns without weight transport. A mirror phase comes
+            after every tenth step, or, in a network that sleeps, with the next sleep.
+        wake_options: what else that rule takes.
+        share_feedback: let sleep share the feedback weights, too.
         statistics: evaluate with BatchNorm's "running" averages, or with statistics that are "reestimated" on training
             images right before.
         epochs: at scale 1.
@@ -107,6 +120,9 @@ class Run:
     share_gradients: bool = False
     share_moments: bool = False
     slow_momentum: float = 0.0
+    wake: Wake = "backprop"
+    wake_options: Mapping[str, Any] = field(default_factory=dict)
+    share_feedback: bool = True
     statistics: NormStatistics = "running"
     epochs: int = 200
     scale: float = 1.0
@@ -134,8 +150,11 @@ class Run:
         for name in _FLAGS:
             if not isinstance(flag := getattr(self, name), bool):
                 raise TypeError(f"`{name}` must be true or false, got {flag!r}")
-        if not isinstance(self.sleep_options, Mapping):
-            raise TypeError(f'`sleep_options` must be an object, like {{"decay": 0.01}}, got {self.sleep_options!r}')
+        for name, like in (("sleep_options", '{"decay": 0.01}'), ("wake_options", '{"scale": 1.0}')):
+            if not isinstance(options := getattr(self, name), Mapping):
+                raise TypeError(f"`{name}` must be an object, like {like}, got {options!r}")
+        if self.wake == "backprop" and self.wake_options:
+            raise ValueError(f"`wake_options` needs another `wake` than backprop, got {dict(self.wake_options)}")
         self._check_connectivity()
         self._check_sleep()
 

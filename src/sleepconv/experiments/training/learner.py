@@ -15,11 +15,15 @@ from sleepconv.experiments.training.network import build_network, build_optimize
 from sleepconv.experiments.training.parallel import Place, Sharding, distribute
 from sleepconv.functional.sharing import neurons_per_grid
 from sleepconv.optim import SlowMomentum, share_gradients, share_moments
+from sleepconv.sleep import SleepRecord
 from sleepconv.sleep.compact import compact_state, load_compact_state
 from sleepconv.sleep.distributed import full_tensor, sharded_like
 from sleepconv.sleep.layers import SleepingLayer, layer_snrs, unwrapped
+from sleepconv.wake import alignment, mirror_, mirror_in_sleep
+from sleepconv.wake.mirrors import mirrors
 
 MODEL, OPTIMIZER, SLOW_MOMENTUM = "model/", "optimizer/", "slow_momentum/"
+_MIRROR_EVERY = 10  # steps
 _SECONDS = ("seconds", "cpu_seconds", "sleep_seconds")
 
 
@@ -56,6 +60,8 @@ class Learner:
         """Let the optimizer know who shares, as the run says."""
         if self.sleep is None:
             return None
+        if mirrors(self.model):
+            mirror_in_sleep(self.sleep, every=_MIRROR_EVERY)
         if self.run.share_gradients:
             share_gradients(self.optimizer, self.sleep)
         if self.run.share_moments:
@@ -148,24 +154,33 @@ class Learner:
             self.slow_momentum.load_state_dict(parts)
 
     def _rest(self) -> list[dict[str, Any]]:
-        """Sleep if it is time; report the SNRs, before and after a sleep, if that is due."""
+        """Sleep if it is time; report SNRs, before and after a sleep, and angles of feedback weights, if due."""
         # Sleeps that are counted from each epoch's start begin with its first step.
         counted = (self.step - 1) % self.steps_per_epoch if self.run.restart_each_epoch else self.step
-        due = bool(self.layers) and counted % self.snr_interval == 0
+        measured = counted % self.snr_interval == 0
+        due = bool(self.layers) and measured
         record = None
         if self.sleep is not None:
             self.sleep.statistics = due
             record = self.sleep.step()
         if record is not None:
             self.sleep_seconds += record.seconds
-        if not due:
-            return []
+        if self.sleep is None and self.step % _MIRROR_EVERY == 0 and mirrors(self.model):
+            mirror_(self.model)
+        return (self._snrs(record) if due else []) + (self._angles() if measured else [])
+
+    def _snrs(self, record: SleepRecord | None) -> list[dict[str, Any]]:
         if record is None:
             return [self._snr("awake", layer_snrs(self.layers) if self.sleep is None else self.sleep.snrs())]
         return [
             self._snr(when, {name: snrs[key] for name, snrs in record.layers.items()})
             for when, key in (("awake", "before"), ("asleep", "after"))
         ]
+
+    def _angles(self) -> list[dict[str, Any]]:
+        """Report the angles between forward and feedback weights, where there are such."""
+        angles = alignment(self.model)
+        return [{"kind": "alignment", "step": self.step, "layers": angles}] if angles else []
 
     def _snr(self, when: str, layers: dict[str, float]) -> dict[str, Any]:
         if broken := [name for name, snr in layers.items() if isnan(snr)]:

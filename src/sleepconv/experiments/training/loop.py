@@ -20,7 +20,7 @@ from sleepconv.experiments.runs.run import Run, checked_fields
 from sleepconv.experiments.training.checkpoints import read_tensors, write_tensors
 from sleepconv.experiments.training.evaluation import Tally, evaluate, reestimated_statistics
 from sleepconv.experiments.training.learner import DivergedError, Learner
-from sleepconv.experiments.training.network import build_rule
+from sleepconv.experiments.training.network import build_rule, build_wake_rule
 from sleepconv.experiments.training.parallel import Place, Sharding, describe, in_precision, joined
 from sleepconv.experiments.training.progress import Listener, Progress
 from sleepconv.files import json_number, size_if_there
@@ -74,6 +74,8 @@ def train(
     (3, 'test')
     """
     build_rule(run.sleep_rule, run.sleep_options)  # reject invalid options before anything is written
+    if run.wake != "backprop":
+        build_wake_rule(run.wake, run.wake_options)
     records = RunFolder(folder)
     with joined(device) as place:
         place = in_precision(place, run.precision)

@@ -9,21 +9,29 @@ from torch.optim import Optimizer
 
 from sleepconv.experiments.runs.registry import NETWORKS, RULES
 from sleepconv.experiments.runs.run import Run
-from sleepconv.models import resnet8, resnet18, resnet20, three_layers
+from sleepconv.models import resnet8, resnet18, resnet20, tanh_network, three_layers
 from sleepconv.nn import to_locally_connected
 from sleepconv.optim import scaled_groups
-from sleepconv.sleep import Circuit, Hebbian, Instant, LateralLearning, Rule, Sleep, learn_all_grids_
+from sleepconv.sleep import Circuit, Hebbian, Instant, LateralLearning, NetworkCircuit, Rule, Sleep, learn_all_grids_
 from sleepconv.sleep.layers import sleeping_layers, unwrapped
+from sleepconv.wake import WakeRule, without_weight_transport
+from sleepconv.wake.wake_rules import RULES as WAKE_RULES
 
 _OUR_NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {
     "resnet8": lambda channels, classes: _for_colour(channels, resnet8(classes)),
     "resnet20": lambda channels, classes: _for_colour(channels, resnet20(classes)),
     "resnet18": lambda channels, classes: _for_colour(channels, resnet18(classes)),
     "resnet18_3x3": lambda channels, classes: _for_colour(channels, resnet18(classes, stem="3x3")),
+    "tanh_network": lambda channels, classes: _for_colour(channels, tanh_network(classes)),
     "three_layers": lambda channels, classes: three_layers(classes, in_channels=channels),
 }
 _KEPT_CONVOLUTIONS = {"local": 0, "local_after_first": 1}
-_OUR_RULES: dict[str, Callable[..., Rule]] = {"instant": Instant, "hebbian": Hebbian, "circuit": Circuit}
+_OUR_RULES: dict[str, Callable[..., Rule]] = {
+    "instant": Instant,
+    "hebbian": Hebbian,
+    "circuit": Circuit,
+    "network_circuit": NetworkCircuit,
+}
 for _registry, _ours in ((NETWORKS, _OUR_NETWORKS), (RULES, _OUR_RULES)):
     for _name, _build in _ours.items():
         _registry.add(_name, _build)
@@ -39,16 +47,18 @@ def build_network(run: Run, input_size: tuple[int, int, int], num_classes: int) 
     with torch.random.fork_rng():
         torch.manual_seed(run.seed)
         model = NETWORKS[run.network](input_size[0], num_classes)
+        sample = torch.zeros(1, *input_size)
         if run.connectivity == "convolutional":
-            return model.to(memory_format=torch.channels_last)
-        kept = _KEPT_CONVOLUTIONS[run.connectivity]
-        shared = run.start == "shared"
-        model = to_locally_connected(
-            model, torch.zeros(1, *input_size), keep_first=kept, copy_weights=shared, inplace=True
-        )
-    if run.grids == "learned":
-        learn_all_grids_(model, image_shape=input_size, learning=LateralLearning(seed=run.seed))
-    return model
+            model = model.to(memory_format=torch.channels_last)
+        else:
+            kept, shared = _KEPT_CONVOLUTIONS[run.connectivity], run.start == "shared"
+            model = to_locally_connected(model, sample, keep_first=kept, copy_weights=shared, inplace=True)
+        if run.grids == "learned":
+            learn_all_grids_(model, image_shape=input_size, learning=LateralLearning(seed=run.seed))
+        if run.wake == "backprop":
+            return model
+        options: dict[str, Any] = {"sample_input": sample, "share_in_sleep": run.share_feedback, "inplace": True}
+        return without_weight_transport(model, build_wake_rule(run.wake, run.wake_options), **options)
 
 
 def build_sleep(run: Run, model: nn.Module) -> Sleep | None:
@@ -105,6 +115,18 @@ def build_rule(name: str, options: Mapping[str, Any]) -> Rule:
         return RULES[name](**options)
     except (TypeError, ValueError) as error:
         raise ValueError(f"sleep_options={dict(options)} do not fit the rule {name!r}: {error}") from error
+
+
+def build_wake_rule(name: str, options: Mapping[str, Any]) -> WakeRule:
+    """Build the rule of learning of this name with these options; a ValueError says which of them do not fit.
+
+    >>> build_wake_rule("kolen_pollack", {"scale": 0.5}).scale
+    0.5
+    """
+    try:
+        return WAKE_RULES[name](**options)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"wake_options={dict(options)} do not fit the rule {name!r}: {error}") from error
 
 
 def _for_colour(channels: int, model: nn.Module) -> nn.Module:

@@ -18,6 +18,7 @@ from sleepconv.experiments.runs.machine import machine
 from sleepconv.kernels import native
 from sleepconv.nn.layout import LayoutKeepingBatchNorm2d
 from sleepconv.sleep.layers import SleepingLayer
+from sleepconv.wake.feedback_layers import Feedback
 
 Sharding = Literal["ddp", "fsdp"]
 _CPU = torch.device("cpu")
@@ -138,7 +139,7 @@ def distribute(model: nn.Module, place: Place, sharding: Sharding) -> nn.Module:
     from torch.distributed.fsdp import fully_shard
 
     mesh = init_device_mesh(place.device.type, (place.world_size,))
-    for layer in [module for module in model.modules() if isinstance(module, SleepingLayer)]:
+    for layer in [m for m in model.modules() if isinstance(m, SleepingLayer) and not isinstance(m, Feedback)]:
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
     return model

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from sleepconv.kernels import batched
-from sleepconv.kernels.geometry import Geometry, empty_activations, position_major
+from sleepconv.kernels.geometry import Axes, Geometry, empty_activations, position_major
 
 
 class InstructionSet(IntEnum):
@@ -30,6 +30,7 @@ class _Pass(IntEnum):
     FORWARD = 0
     INPUT_GRADIENT = 1
     WEIGHT_GRADIENT = 2
+    FORWARD_ON_GRIDS = 3
 
 
 _Triple = ctypes.c_int64 * 3
@@ -38,7 +39,7 @@ _Triple = ctypes.c_int64 * 3
 class _Geometry(ctypes.Structure):
     _fields_ = [
         *[(name, ctypes.c_int64) for name in ("batch", "in_channels", "out_channels", "groups")],
-        *[(n, _Triple) for n in ("in_size", "out_size", "kernel", "stride", "padding", "dilation")],
+        *[(n, _Triple) for n in ("in_size", "out_size", "kernel", "stride", "padding", "dilation", "spacing")],
     ]
 
 
@@ -46,6 +47,16 @@ def forward(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
     """Compute ``reference.forward``."""
     y = empty_activations(x, geometry.y_shape, dtype=_computed_in(x))
     return _run(_Pass.FORWARD, position_major(x), weight, y, geometry)
+
+
+def forward_on_grids(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
+    """Compute the responses of a layer with one filter per lateral grid; ``weight`` starts with the grids' spacing.
+
+    Neurons of a grid are that far apart along each axis. Filters are packed once per grid, not once per neuron.
+    """
+    y = empty_activations(x, geometry.y_shape, dtype=_computed_in(x))
+    spacing = tuple(weight.shape[: len(geometry.stride)])
+    return _run(_Pass.FORWARD_ON_GRIDS, position_major(x), weight, y, geometry, spacing)
 
 
 def input_gradient(grad: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
@@ -119,7 +130,7 @@ def _computed_in(tensor: Tensor) -> torch.dtype:
     return torch.float64 if tensor.dtype == torch.float64 else torch.float32
 
 
-def _run(which: _Pass, first: Tensor, second: Tensor, out: Tensor, geometry: Geometry) -> Tensor:
+def _run(which: _Pass, first: Tensor, second: Tensor, out: Tensor, geometry: Geometry, spacing: Axes = ()) -> Tensor:
     library = _library()
     assert not isinstance(library, str), library
     dtype = out.dtype
@@ -127,7 +138,7 @@ def _run(which: _Pass, first: Tensor, second: Tensor, out: Tensor, geometry: Geo
         return out.zero_().to(first.dtype)
     operands = [tensor.to(dtype).contiguous() for tensor in (first, second)]
     code = library.sleepconv_run(
-        ctypes.byref(_as_struct(geometry)),
+        ctypes.byref(_as_struct(geometry, spacing)),
         int(which),
         int(dtype == torch.float64),
         int(instruction_set()),
@@ -141,10 +152,10 @@ def _run(which: _Pass, first: Tensor, second: Tensor, out: Tensor, geometry: Geo
 
 
 @cache
-def _as_struct(g: Geometry) -> _Geometry:
+def _as_struct(g: Geometry, spacing: Axes) -> _Geometry:
     def triple(values: tuple[int, ...], fill: int) -> ctypes.Array:
         return _Triple(*(fill,) * (3 - len(values)), *values)
 
     ones = [triple(v, 1) for v in (g.input_size, g.output_size, g.kernel_size, g.stride)]
-    rest = [*ones, triple(g.padding, 0), triple(g.dilation, 1)]
+    rest = [*ones, triple(g.padding, 0), triple(g.dilation, 1), triple(spacing, 1)]
     return _Geometry(g.batch, g.in_channels, g.out_channels, g.groups, *rest)

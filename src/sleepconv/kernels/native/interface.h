@@ -8,12 +8,13 @@
 struct Geometry {
     int64_t batch, in_channels, out_channels, groups;
     int64_t in_size[3], out_size[3], kernel[3], stride[3], padding[3], dilation[3];
+    int64_t spacing[3];  // of the lateral grids, where each has one filter
 };
 
-enum Pass { FORWARD = 0, INPUT_GRADIENT = 1, WEIGHT_GRADIENT = 2 };
+enum Pass { FORWARD = 0, INPUT_GRADIENT = 1, WEIGHT_GRADIENT = 2, FORWARD_ON_GRIDS = 3 };
 
 // One pass over a layer is a number of independent tasks. `first` and `second` are (x, weight) in the forward
-// pass, (grad_output, weight) for the input gradient and (x, grad_output) for the weight gradient.
+// passes, (grad_output, weight) for the input gradient and (x, grad_output) for the weight gradient.
 struct Kernels {
     int64_t (*tasks)(const Geometry &, Pass, int threads);
     size_t (*scratch_bytes)(const Geometry &, Pass);

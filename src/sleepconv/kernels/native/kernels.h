@@ -1,4 +1,4 @@
-// The three passes of a locally connected layer, each as tasks that write disjoint parts of the result.
+// The passes of a locally connected layer, each as tasks that write disjoint parts of the result.
 // Included once per instruction set.
 #include "interface.h"
 #include "transpose.h"
@@ -65,6 +65,22 @@ struct Task {
     }
 };
 
+// Pack filters[o][c][tap] as panels [column tile][tap][c][column], padded with zeros; return where the panels end.
+template <class T>
+T *pack_filters(const Shape &shape, const T *filters, int64_t columns, int64_t width, int64_t *rows, T *panel) {
+    const int64_t inputs = shape.in * shape.taps, tile_stride = inputs * width;
+    row_order(shape, width, rows);
+    for (int64_t column = 0; column < columns; column += width, panel += tile_stride) {
+        const int64_t count = smaller(width, columns - column);
+        const T *tile_filters = filters + column * inputs;
+        if (count < width) memset(panel, 0, size_t(tile_stride) * sizeof(T));
+        transpose<T>(
+            count, inputs, [=](int64_t o) { return tile_filters + o * inputs; },
+            [=](int64_t i) { return panel + rows[i]; });
+    }
+    return panel;
+}
+
 // ---- forward: y[position][b][o] = sum over taps and c of x[pixel][b][c] * w[position][o][c][tap]
 
 template <class T>
@@ -74,17 +90,8 @@ void forward(const Geometry &g, int threads, int64_t number, const T *x, const T
     const int64_t inputs = shape.in * shape.taps, width = task.width, tile_stride = inputs * width;
     const T *filters = w + (task.position * g.out_channels + task.group * shape.out + task.first) * inputs;
     int64_t *rows = reinterpret_cast<int64_t *>(scratch);
-    row_order(shape, width, rows);
-    T *const first_panel = reinterpret_cast<T *>(rows + inputs), *panels = first_panel;  // [column tile][tap][c][column]
-    for (int64_t column = 0; column < task.columns; column += width, panels += tile_stride) {
-        const int64_t count = smaller(width, task.columns - column);
-        const T *tile_filters = filters + column * inputs;
-        T *panel = panels;
-        if (count < width) memset(panel, 0, size_t(tile_stride) * sizeof(T));
-        transpose<T>(
-            count, inputs, [=](int64_t o) { return tile_filters + o * inputs; },
-            [=](int64_t i) { return panel + rows[i]; });
-    }
+    T *const first_panel = reinterpret_cast<T *>(rows + inputs);
+    T *const panels = pack_filters(shape, filters, task.columns, width, rows, first_panel);
     Segment<T> *segments = reinterpret_cast<Segment<T> *>(panels);
     int64_t count = 0;
     for (int64_t tap = 0; tap < shape.taps; ++tap) {
@@ -266,11 +273,18 @@ void input_gradient(const Geometry &g, int threads, int64_t number, const T *dy,
     for (int64_t line = 0; line < g.out_size[0] * g.out_size[1]; ++line) gradient.add_line(line, segments);
 }
 
+}  // namespace
+
+#include "grids.h"
+
+namespace {
+
 // ---- what the thread driver calls
 
 template <class T>
 int64_t tasks(const Geometry &g, Pass pass, int threads) {
     if (pass == INPUT_GRADIENT) return Bands<T>(g, threads).tasks();
+    if (pass == FORWARD_ON_GRIDS) return GridTask::tasks(g, threads);
     return Shape(g).positions * g.groups * Task<T>::shares(g, threads);
 }
 
@@ -280,7 +294,7 @@ size_t scratch_bytes(const Geometry &g, Pass pass) {
     const int64_t in_width = panel_width<T>(shape.in), out_width = panel_width<T>(shape.out);
     const int64_t inputs = shape.in * shape.taps;
     int64_t numbers = 0;
-    if (pass == FORWARD) numbers = inputs * out_width * ceil_div(shape.out, out_width);
+    if (pass == FORWARD || pass == FORWARD_ON_GRIDS) numbers = inputs * out_width * ceil_div(shape.out, out_width);
     if (pass == WEIGHT_GRADIENT) numbers = (inputs + batch_block<T>(shape)) * out_width;
     if (pass == INPUT_GRADIENT) numbers = window(g) * shape.taps * shape.out * in_width;
     return size_t(numbers) * sizeof(T) + size_t(shape.taps) * sizeof(Segment<T>) + size_t(inputs) * sizeof(int64_t);
@@ -292,6 +306,7 @@ void run(const Geometry &g, Pass pass, int threads, int64_t task, const void *fi
     const T *a = static_cast<const T *>(first), *b = static_cast<const T *>(second);
     T *c = static_cast<T *>(out), *space = static_cast<T *>(scratch);
     if (pass == FORWARD) forward(g, threads, task, a, b, c, space);
+    if (pass == FORWARD_ON_GRIDS) forward_on_grid(g, threads, task, a, b, c, space);
     if (pass == INPUT_GRADIENT) input_gradient(g, threads, task, a, b, c, space);
     if (pass == WEIGHT_GRADIENT) weight_gradient(g, threads, task, a, b, c, space);
 }
