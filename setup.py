@@ -11,7 +11,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 SOURCES = ["interface", "portable", "avx2", "avx512"]
-HEADERS = ["grids", "interface", "kernels", "tile", "transpose"]
+HEADERS = ["interface", "kernels", "channels", "across", "depthwise", "grids", "shape", "tile", "transpose"]
 
 
 class BuildNative(build_ext):

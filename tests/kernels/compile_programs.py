@@ -63,7 +63,7 @@ def compiled(name: str, target: int, dtype: str, shape: tuple[int, ...], config:
     source = as_source(program, f"*{dtype}", 3, numbers, constants)
     inner = {
         "forward": kernel**2 * ins,
-        "input_gradient": -((-kernel // stride) ** 2) * outs,
+        "input_gradient": (-(-kernel // stride)) ** 2 * outs,
         "weight_gradient": geometry.batch,
     }
     facts = {"shape": shape, "dtype": dtype, "pass": name, "config": config}

@@ -158,9 +158,43 @@ def test_every_instruction_set_handles_sizes_that_no_vector_divides(monkeypatch,
             torch.testing.assert_close(ours.double(), exact, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("instruction_set", [s for s in InstructionSet if s <= native.instruction_set()])
+@pytest.mark.parametrize("batch", [16, 28, 48])
+def test_small_batches_of_wide_layers_agree_with_batched(monkeypatch, instruction_set, batch):
+    monkeypatch.setattr(native, "instruction_set", lambda: instruction_set)
+    for groups, kernel, stride in [(1, (3, 3), (1, 2)), (2, (1, 2), (1, 1))]:
+        output = tuple((5 + 2 - k) // s + 1 for k, s in zip(kernel, stride, strict=True))
+        geometry = Geometry(batch, 40, 34, (5, 5), output, kernel, stride, (1, 1), (1, 1), groups)
+        operands = list(random_operands(geometry))
+        for ours, exact in zip(
+            passes("native", *operands, geometry), passes("batched", *operands, geometry), strict=True
+        ):
+            torch.testing.assert_close(ours, exact)
+
+
+@pytest.mark.parametrize("instruction_set", [s for s in InstructionSet if s <= native.instruction_set()])
+@pytest.mark.parametrize("channels", [16, 19, 33])
+@pytest.mark.parametrize("batch", [1, 17])
+def test_depthwise_layers_agree_with_batched(monkeypatch, instruction_set, channels, batch):
+    monkeypatch.setattr(native, "instruction_set", lambda: instruction_set)
+    for sizes in [
+        ((9, 9), (9, 9), (7, 7), (1, 1), (3, 3), (1, 1)),
+        ((9, 7), (4, 4), (3, 2), (2, 2), (0, 1), (1, 1)),
+        ((2, 6, 5), (2, 4, 3), (1, 2, 2), (1, 1, 1), (0, 0, 0), (1, 2, 2)),
+    ]:
+        for dtype in (torch.float32, torch.float64):
+            geometry = Geometry(batch, channels, channels, *sizes, channels)
+            operands = list(random_operands(geometry, dtype))
+            expected = passes("batched", *[t.double() for t in operands], geometry)
+            for ours, exact in zip(passes("native", *operands, geometry), expected, strict=True):
+                torch.testing.assert_close(ours.double(), exact, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("groups", [1, 20])
+@pytest.mark.parametrize("batch", [32, 37])
 @pytest.mark.parametrize("size", [(1, 1), (2, 3), (9, 4)])
-def test_native_results_do_not_depend_on_the_thread_count(size):
-    geometry = Geometry(37, 20, 40, size, size, (3, 3), (1, 1), (1, 1), (1, 1), 1)
+def test_native_results_do_not_depend_on_the_thread_count(size, batch, groups):
+    geometry = Geometry(batch, 20, 40 // min(groups, 2), size, size, (3, 3), (1, 1), (1, 1), (1, 1), groups)
     operands = list(random_operands(geometry, torch.float32))
     threads = torch.get_num_threads()
     try:

@@ -8,7 +8,7 @@ from torch import nn
 
 from sleepconv.experiments.bench import measure, peers
 from sleepconv.experiments.bench import speeds as report
-from sleepconv.models import resnet20
+from sleepconv.models import resnet8, resnet20
 from sleepconv.nn import to_locally_connected
 
 
@@ -50,12 +50,25 @@ def test_resnet20_has_the_shapes_that_are_measured():
     assert shapes == {shape[:4] for shape in report.RESNET20}
 
 
+def test_a_shape_with_groups_is_a_depthwise_layer():
+    layer = peers.layer_of_shape((8, 8, 3, 1, 5, 8))
+    assert layer.groups == 8
+    assert layer.to_conv2d().groups == 8
+
+
+def test_the_miniature_has_the_shapes_that_are_measured():
+    convolutions = [m for m in resnet8().modules() if isinstance(m, nn.Conv2d) and m.kernel_size[0] == 3]
+    shapes = {(c.in_channels, c.out_channels, c.kernel_size[0], c.stride[0]) for c in convolutions}
+    assert shapes == {shape[:4] for shape in report.MINIATURE_SHAPES}
+
+
 def test_the_page_shows_a_missing_peer_as_a_dash():
     seconds = {"sleepconv": 1.0, "convolution": 2.0, "unfold + einsum": 4.0}
     record = {
         "machine": {"processor": "p", "threads": 2, "torch": "t", "kernel": "k"},
         "matrix_product_gflops": 100.0,
         "layers": [{"shape": (3, 16, 3, 1, 32), "batch": 32, "seconds": seconds, "gflop": 10.0}],
+        "other_layers": [{"shape": (96, 96, 7, 1, 16, 96), "batch": 32, "seconds": seconds, "gflop": 10.0}],
         "steps": [{"batch": 32, "seconds": seconds}],
         "memory": [{"batch": 32, "gigabytes": seconds}],
         "training": {
@@ -74,6 +87,7 @@ def test_the_page_shows_a_missing_peer_as_a_dash():
     assert "| 3→16, 3×3, stride 1, 32×32 | 1 | 500.00 | 0.50 | 2.00 | 2.00 |" in with_inference
     assert "| **geometric mean** | 1 |  | **0.50** | **2.00** | **2.00** |" in with_inference
     assert "| 3→16, 3×3, stride 1, 32×32 | 32 | 1000.00 | 0.50 | 0.25 | – | 10% |" in page
+    assert "| 96→96, depthwise 7×7, stride 1, 16×16 | 32 | 1000.00 | 0.50 |" in page
     assert "| time | 32 | 1.00 s | 0.50 | 0.25 |" in page
 
 

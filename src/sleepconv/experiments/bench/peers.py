@@ -71,10 +71,11 @@ def training_step(model: nn.Module, batch: int) -> _Step:
 
 
 def layer_of_shape(shape: Sequence[int]) -> LocallyConnected2d:
-    """Make a layer from (in channels, out channels, kernel, stride, input side)."""
-    ins, outs, kernel, stride, side = shape
-    padding = kernel // 2
-    layer = LocallyConnected2d(ins, outs, kernel, input_size=side, stride=stride, padding=padding, bias=False)
+    """Make a layer from (in channels, out channels, kernel, stride, input side) and, if not 1, the number of groups."""
+    ins, outs, kernel, stride, side, *groups = shape
+    layer = LocallyConnected2d(
+        ins, outs, kernel, input_size=side, stride=stride, padding=kernel // 2, groups=(*groups, 1)[0], bias=False
+    )
     layer.position_major = True
     return layer
 

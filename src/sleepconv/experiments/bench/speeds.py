@@ -34,6 +34,17 @@ from sleepconv.memory import keep_freed_memory
 
 _Measured = dict[str, Any]
 
+# The 3×3 layers of the miniature network (ResNet8 on 16×16 pixels), and a depthwise layer as ConvNeXt has it, with its
+# number of groups.
+MINIATURE_SHAPES = [
+    (3, 16, 3, 1, 16),
+    (16, 16, 3, 1, 16),
+    (16, 32, 3, 2, 16),
+    (32, 32, 3, 1, 8),
+    (32, 64, 3, 2, 8),
+    (64, 64, 3, 1, 4),
+]
+DEPTHWISE_SHAPE = (96, 96, 7, 1, 16, 96)
 
 _INTRODUCTION = """\
 # Speed and memory
@@ -53,6 +64,7 @@ def run(*, json_path: str | None = None, markdown_path: str | None = None, quick
     rounds = 2 if quick else 8
     record: _Measured = {"machine": _machine(), "matrix_product_gflops": matrix_product_gflops(10)}
     record["layers"] = list(_layers(rounds, batches=[32] if quick else [512, 32]))
+    record["other_layers"] = list(_other_layers(rounds))
     record["steps"] = list(_steps(2 if quick else 4, batches=[128] if quick else [512, 128]))
     record["memory"] = list(_memory([128] if quick else [512]))
     record["growth"] = list(_growth(rounds))
@@ -88,6 +100,14 @@ def _layers(rounds: int, batches: list[int]) -> Iterator[_Measured]:
             yield {"shape": shape, "batch": batch, "seconds": seconds, "gflop": layer_gflop(layer, batch)}
 
 
+def _other_layers(rounds: int) -> Iterator[_Measured]:
+    """Measure the miniature network's layers and a depthwise one against convolution alone."""
+    for shape, batch in [*[(shape, 32) for shape in MINIATURE_SHAPES], (DEPTHWISE_SHAPE, 128)]:
+        layer = layer_of_shape(shape)
+        seconds = race(layer_steps(layer, batch, unfold=False), 4 * rounds)
+        yield {"shape": shape, "batch": batch, "seconds": seconds, "gflop": layer_gflop(layer, batch)}
+
+
 def _steps(rounds: int, batches: list[int]) -> Iterator[_Measured]:
     for batch in batches:
         steps = {name: training_step(make(), batch) for name, make in networks().items()}
@@ -117,7 +137,7 @@ def _growth(rounds: int) -> Iterator[_Measured]:
 def _inference(rounds: int) -> Iterator[_Measured]:
     """Measure a forward pass of the 3×3 layers after their sleep."""
     for batch in (1, 32):
-        for shape in SHAPES:
+        for shape in RESNET20:
             if shape[2] > 1:
                 yield {
                     "shape": shape,
@@ -129,7 +149,10 @@ def _inference(rounds: int) -> Iterator[_Measured]:
 def as_markdown(record: _Measured) -> str:
     """Render the record as the page ``benchmarks/README.md``."""
     machine = record["machine"]
-    sheets = [_step_sheet(record), _training_sheet(record), _layer_sheet(record), _growth_sheet(record)]
+    sheets = [_step_sheet(record), _training_sheet(record), _layer_sheet(record)]
+    if "other_layers" in record:  # records of earlier versions lack them
+        sheets.append(_other_layer_sheet(record))
+    sheets.append(_growth_sheet(record))
     if "inference" in record:
         sheets.append(_inference_sheet(record))
     sections = [f"## {sheet.title}\n\n{replace(sheet, title='').markdown()}" for sheet in sheets]
@@ -180,8 +203,21 @@ def _layer_sheet(record: _Measured) -> Sheet:
 
 
 def _layer_name(shape: Sequence[int]) -> str:
-    ins, outs, kernel, stride, side = shape
-    return f"{ins}→{outs}, {kernel}×{kernel}, stride {stride}, {side}×{side}"
+    ins, outs, kernel, stride, side, *groups = shape
+    depthwise = "depthwise " if groups else ""
+    return f"{ins}→{outs}, {depthwise}{kernel}×{kernel}, stride {stride}, {side}×{side}"
+
+
+def _other_layer_sheet(record: _Measured) -> Sheet:
+    rows = []
+    for row in record["other_layers"]:
+        ours, conv = row["seconds"]["sleepconv"], row["seconds"]["convolution"]
+        rows.append([_layer_name(row["shape"]), f"{row['batch']}", f"{1e3 * ours:.2f}", f"{ours / conv:.2f}"])
+    seconds = [row["seconds"] for row in record["other_layers"] if row["batch"] == 32]
+    mean = geometric_mean([s["sleepconv"] / s["convolution"] for s in seconds])
+    rows.append(["**3×3 layers, geometric mean**", "32", "", f"**{mean:.2f}**"])
+    title = "Layers of the miniature network, and a depthwise layer"
+    return Sheet(title, ["layer", "batch", "ms", "÷ convolution"], rows)
 
 
 def _inference_sheet(record: _Measured) -> Sheet:

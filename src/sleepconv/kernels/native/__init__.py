@@ -1,7 +1,8 @@
 """The compiled CPU kernel, called through ctypes so that it does not depend on a PyTorch version.
 
-``kernels.h`` has the three passes, ``tile.h`` the arithmetic, ``interface.cpp`` sharing. The library contains them for
-AVX-512, AVX2 and any processor, and uses the best that this processor supports.
+``kernels.h`` chooses: ``channels.h`` (large batches), ``across.h`` (small ones) or ``depthwise.h``. ``tile.h`` and
+``transpose.h`` have the arithmetic, ``interface.cpp`` the threads and sharing. The library contains them for AVX-512,
+AVX2 and any processor, and uses the best that this processor supports.
 """
 
 import ctypes
@@ -33,6 +34,7 @@ class _Pass(IntEnum):
     FORWARD_ON_GRIDS = 3
 
 
+_SPARE = 1024
 _Triple = ctypes.c_int64 * 3
 
 
@@ -45,7 +47,7 @@ class _Geometry(ctypes.Structure):
 
 def forward(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
     """Compute ``reference.forward``."""
-    y = empty_activations(x, geometry.y_shape, dtype=_computed_in(x))
+    y = _roomy_activations(geometry.y_shape, _computed_in(x))
     return _run(_Pass.FORWARD, position_major(x), weight, y, geometry)
 
 
@@ -61,7 +63,7 @@ def forward_on_grids(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
 
 def input_gradient(grad: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
     """Compute ``reference.input_gradient``."""
-    dx = empty_activations(grad, geometry.x_shape, dtype=_computed_in(grad))
+    dx = _roomy_activations(geometry.x_shape, _computed_in(grad))
     return _run(_Pass.INPUT_GRADIENT, position_major(grad), weight, dx, geometry)
 
 
@@ -124,6 +126,17 @@ def _library() -> ctypes.CDLL | str:
         return ctypes.CDLL(str(found[0]))
     except OSError as error:
         return f"its native kernel cannot be loaded ({error})"
+
+
+def _roomy_activations(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Allocate activations, stored position by position, with a little memory to spare.
+
+    glibc serves an aligned request only from a gap that is slightly larger: the gap that a tensor leaves is lost for
+    the next one of the same size. Without the spare memory, the heap grows by a fifth while a ResNet20 is trained.
+    """
+    layout = empty_activations(torch.empty(0, device="meta"), shape, dtype=dtype)
+    memory = torch.empty(layout.numel() + _SPARE, dtype=dtype)
+    return torch.empty(0, dtype=dtype).set_(memory.untyped_storage(), 0, layout.shape, layout.stride())
 
 
 def _computed_in(tensor: Tensor) -> torch.dtype:

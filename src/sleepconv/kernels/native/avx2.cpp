@@ -9,6 +9,8 @@
 #define SLEEPCONV_VECTOR_BYTES 32
 #define SLEEPCONV_ROWS_ONE_VECTOR 12
 #define SLEEPCONV_ROWS_TWO_VECTORS 6
+#define SLEEPCONV_STEP_ONE_VECTOR 2
+#define SLEEPCONV_STEP_TWO_VECTORS 1
 #include "kernels.h"
 #if defined(__clang__)
 #pragma clang attribute pop

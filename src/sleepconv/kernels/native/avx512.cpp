@@ -9,6 +9,8 @@
 #define SLEEPCONV_VECTOR_BYTES 64
 #define SLEEPCONV_ROWS_ONE_VECTOR 16
 #define SLEEPCONV_ROWS_TWO_VECTORS 12
+#define SLEEPCONV_STEP_ONE_VECTOR 4
+#define SLEEPCONV_STEP_TWO_VECTORS 2
 #include "kernels.h"
 #if defined(__clang__)
 #pragma clang attribute pop

@@ -1,8 +1,10 @@
 // The forward pass of a layer that has one filter per lateral grid: a task packs the filters of one grid and one group
 // once and applies them to a share of the grid's lines of neurons. All grids read all inputs, so a large batch goes in
-// blocks whose inputs stay in the cache. Included by kernels.h.
+// blocks whose inputs stay in the cache.
 //
 //     y[position][b][o] = sum over taps and c of x[pixel][b][c] * w[position modulo spacing][o][c][tap]
+#pragma once
+#include "channels.h"
 
 namespace {
 
@@ -54,9 +56,9 @@ template <class T>
 void forward_on_grid(const Geometry &g, int threads, int64_t number, const T *x, const T *w, T *y, T *scratch) {
     const Shape shape(g);
     const GridTask task(g, threads, number);
-    const int64_t inputs = shape.in * shape.taps, width = panel_width<T>(shape.out), tile_stride = inputs * width;
-    int64_t *rows = reinterpret_cast<int64_t *>(scratch);
-    T *const panels = reinterpret_cast<T *>(rows + inputs);
+    const int64_t inputs = shape.inputs, width = panel_width<T>(shape.out), tile_stride = inputs * width;
+    int64_t *rows = reinterpret_cast<int64_t *>(scratch), *pixels = rows + inputs;
+    T *const panels = reinterpret_cast<T *>(pixels + shape.taps);
     Segment<T> *segments = reinterpret_cast<Segment<T> *>(
         pack_filters(shape, w + (task.grid * g.out_channels + task.group * shape.out) * inputs, shape.out, width, rows,
                      panels));
@@ -68,20 +70,37 @@ void forward_on_grid(const Geometry &g, int threads, int64_t number, const T *x,
         for (int64_t j = task.corner[2], next; j < shape.line; j = next) {
             // A single image has one row per neuron: neurons that see the same taps make one product.
             for (next = j + step; g.batch == 1 && next < shape.line && same_taps(g, j, next);) next += step;
+            look(g, start + j, pixels);
             int64_t count = 0;
             for (int64_t tap = 0; tap < shape.taps; ++tap) {
-                const int64_t pixel = pixel_of(g, start + j, tap);
-                if (pixel < 0) continue;
-                const T *a = x + (pixel * g.batch + task.image) * g.in_channels + task.group * shape.in;
+                if (pixels[tap] < 0) continue;
+                const T *a = x + (pixels[tap] * g.batch + task.image) * g.in_channels + task.group * shape.in;
                 segments[count++] = {a, panels + tap * shape.in * width};
             }
             const bool one = g.batch == 1;
-            multiply<T, false>(one ? (next - j) / step : task.images, shape.out, width, shape.in, segments, count,
-                               g.in_channels * (one ? step * g.stride[2] : 1), tile_stride,
+            const Product<T> sum = {
+                segments, count, shape.in, g.in_channels * (one ? step * g.stride[2] : 1), width, width, tile_stride};
+            multiply<T, false>(sum, one ? (next - j) / step : task.images, shape.out,
                                y + ((start + j) * g.batch + task.image) * g.out_channels + task.group * shape.out,
                                g.out_channels * (one ? step : 1), false);
         }
     }
 }
+
+template <class T>
+struct OnGrids {
+    static Plan plan(const Geometry &g, int threads) {
+        const Shape shape(g);
+        const int64_t width = panel_width<T>(shape.out);
+        const int64_t numbers = shape.inputs * width * ceil_div(shape.out, width);
+        const size_t scratch = size_t(numbers) * sizeof(T) + size_t(shape.taps) * sizeof(Segment<T>) +
+                               size_t(shape.inputs + shape.taps) * sizeof(int64_t);
+        return {{GridTask::tasks(g, threads), 0}, 0, scratch};
+    }
+
+    static void run(const Geometry &g, int threads, int64_t task, const T *x, const T *w, T *y, T *scratch) {
+        forward_on_grid(g, threads, task, x, w, y, scratch);
+    }
+};
 
 }  // namespace

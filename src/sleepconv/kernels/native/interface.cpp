@@ -30,33 +30,42 @@ const Kernels *kernels(int instruction_set, int is_double) {
     return is_double ? &portable_double_kernels : &portable_float_kernels;
 }
 
+// Memory whose start is aligned to a cache line; null if there is none.
+struct Aligned {
+    void *memory;
+    explicit Aligned(size_t bytes) : memory(malloc(bytes + 64)) {}
+    ~Aligned() { free(memory); }
+    Aligned(const Aligned &) = delete;
+    char *start() const {
+        char *first = static_cast<char *>(memory);
+        return first ? first + (64 - reinterpret_cast<uintptr_t>(first) % 64) : nullptr;
+    }
+};
+
 struct Work {
     const Kernels *kernels;
     const Geometry *geometry;
     Pass pass;
-    int threads, team;
-    const void *first, *second;
-    void *out;
-    size_t scratch_bytes;
-    int64_t tasks;
+    int threads, team, phase;
+    Buffers buffers;
+    Plan plan;
     std::atomic<int64_t> next{0};
     std::atomic<int> out_of_memory{0};
 };
 
 void take_tasks(void *data) {
     Work &work = *static_cast<Work *>(data);
-    char *memory = static_cast<char *>(malloc(work.scratch_bytes + 64));
-    if (!memory) {
+    const Aligned scratch(work.plan.scratch_bytes);
+    if (!scratch.memory) {
         work.out_of_memory = 1;
         return;
     }
-    char *scratch = memory + (64 - reinterpret_cast<uintptr_t>(memory) % 64);
     // Neighbouring positions look at the same inputs: a thread takes a run of them where there are plenty.
-    const int64_t run = work.tasks >= 64 * work.team ? 8 : 1;
-    for (int64_t task; (task = work.next.fetch_add(run)) < work.tasks;)
-        for (const int64_t end = task + run < work.tasks ? task + run : work.tasks; task < end; ++task)
-            work.kernels->run(*work.geometry, work.pass, work.threads, task, work.first, work.second, work.out, scratch);
-    free(memory);
+    const int64_t tasks = work.plan.tasks[work.phase], each = tasks / (16 * work.team);
+    const int64_t run = each < 1 ? 1 : each < 32 ? each : 32;
+    for (int64_t task; (task = work.next.fetch_add(run)) < tasks;)
+        for (const int64_t end = task + run < tasks ? task + run : tasks; task < end; ++task)
+            work.kernels->run(*work.geometry, work.pass, work.threads, work.phase, task, work.buffers, scratch.start());
 }
 
 // PyTorch's own OpenMP threads do the work where its runtime has this entry point (GNU's and LLVM's on Linux do): a
@@ -143,16 +152,20 @@ EXPORT int sleepconv_run(const Geometry *geometry, int pass, int is_double, int 
     work.kernels = kernels(instruction_set, is_double);
     work.geometry = geometry;
     work.pass = Pass(pass);
-    work.first = first;
-    work.second = second;
-    work.out = out;
     work.threads = threads;
-    work.tasks = work.kernels->tasks(*geometry, work.pass, threads);
-    work.scratch_bytes = work.kernels->scratch_bytes(*geometry, work.pass);
-    work.team = work.tasks < threads ? int(work.tasks) : threads;
-    if (work.team < 1) return 0;
-    on_all_threads(take_tasks, &work, work.team);
-    return work.out_of_memory && work.next < work.tasks ? 1 : 0;
+    work.plan = work.kernels->plan(*geometry, work.pass, threads);
+    const Aligned shared(work.plan.shared_bytes);
+    if (!shared.memory) return 1;
+    work.buffers = {first, second, out, shared.start()};
+    for (work.phase = 0; work.phase < PHASES; ++work.phase) {
+        const int64_t tasks = work.plan.tasks[work.phase];
+        work.team = tasks < threads ? int(tasks) : threads;
+        if (work.team < 1) continue;
+        work.next = 0;
+        on_all_threads(take_tasks, &work, work.team);
+        if (work.out_of_memory && work.next < tasks) return 1;
+    }
+    return 0;
 }
 
 // Every filter of a grid becomes their mean, in place.

@@ -13,13 +13,24 @@ struct Geometry {
 
 enum Pass { FORWARD = 0, INPUT_GRADIENT = 1, WEIGHT_GRADIENT = 2, FORWARD_ON_GRIDS = 3 };
 
-// One pass over a layer is a number of independent tasks. `first` and `second` are (x, weight) in the forward
-// passes, (grad_output, weight) for the input gradient and (x, grad_output) for the weight gradient.
+// A pass is one phase after the other, each a number of independent tasks. All tasks see the shared memory; each
+// thread has its own scratch memory.
+constexpr int PHASES = 2;
+struct Plan {
+    int64_t tasks[PHASES];
+    size_t shared_bytes, scratch_bytes;
+};
+
+// `first` and `second` are (x, weight) in the forward passes, (grad_output, weight) for the input gradient and
+// (x, grad_output) for the weight gradient.
+struct Buffers {
+    const void *first, *second;
+    void *out, *shared;
+};
+
 struct Kernels {
-    int64_t (*tasks)(const Geometry &, Pass, int threads);
-    size_t (*scratch_bytes)(const Geometry &, Pass);
-    void (*run)(const Geometry &, Pass, int threads, int64_t task, const void *first, const void *second, void *out,
-                void *scratch);
+    Plan (*plan)(const Geometry &, Pass, int threads);
+    void (*run)(const Geometry &, Pass, int threads, int phase, int64_t task, const Buffers &, void *scratch);
 };
 
 #define SLEEPCONV_DECLARE(ISA)                 \

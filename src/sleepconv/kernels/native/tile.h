@@ -49,6 +49,24 @@ struct Operands {
     int64_t a_offset, panel_offset;  // of this tile within every segment
 };
 
+// A few steps along the depth. Several at a time, so that the address of a row is computed once for them.
+template <class T, int ROWS, int VECTORS, int STEPS>
+inline __attribute__((always_inline)) void steps(const T *a, int64_t row_step, int64_t k_step, const T *panel,
+                                                 int64_t panel_stride, typename Vector<T>::type (*sum)[VECTORS]) {
+    using V = Vector<T>;
+    typename V::type b[STEPS][VECTORS];
+    SLEEPCONV_UNROLL
+    for (int k = 0; k < STEPS; ++k)
+        SLEEPCONV_UNROLL
+        for (int v = 0; v < VECTORS; ++v) b[k][v] = V::load(panel + k * panel_stride + v * V::lanes);
+    SLEEPCONV_UNROLL
+    for (int r = 0; r < ROWS; ++r)
+        SLEEPCONV_UNROLL
+        for (int k = 0; k < STEPS; ++k)
+            SLEEPCONV_UNROLL
+            for (int v = 0; v < VECTORS; ++v) sum[r][v] += a[r * row_step + k * k_step] * b[k][v];
+}
+
 template <class T, int ROWS, int VECTORS, bool TRANSPOSED>
 void tile(const Operands<T> &in, T *out, int64_t out_stride, bool add, int64_t columns) {
     using V = Vector<T>;
@@ -61,17 +79,25 @@ void tile(const Operands<T> &in, T *out, int64_t out_stride, bool add, int64_t c
             typename V::type start = {};
             sum[r][v] = add && whole ? V::load(out + r * out_stride + v * V::lanes) : start;
         }
-    const int64_t row_step = TRANSPOSED ? 1 : in.a_stride, k_step = TRANSPOSED ? in.a_stride : 1;
+    constexpr int STEP = VECTORS == 1 ? SLEEPCONV_STEP_ONE_VECTOR : SLEEPCONV_STEP_TWO_VECTORS;
     for (int64_t s = 0; s < in.count; ++s) {
         const T *a = in.segments[s].a + in.a_offset, *panel = in.segments[s].panel + in.panel_offset;
-        for (int64_t k = 0; k < in.depth; ++k, a += k_step, panel += in.panel_stride) {
-            typename V::type b[VECTORS];
-            SLEEPCONV_UNROLL
-            for (int v = 0; v < VECTORS; ++v) b[v] = V::load(panel + v * V::lanes);
-            SLEEPCONV_UNROLL
-            for (int r = 0; r < ROWS; ++r)
+        if constexpr (TRANSPOSED) {
+            for (int64_t k = 0; k < in.depth; ++k, a += in.a_stride, panel += in.panel_stride) {
+                __builtin_prefetch(a + 8 * in.a_stride);
+                steps<T, ROWS, VECTORS, 1>(a, 1, 0, panel, 0, sum);
+            }
+        } else {
+            const T *soon = s + 1 < in.count ? in.segments[s + 1].a + in.a_offset
+                                             : in.segments[0].a + in.a_offset + ROWS * in.a_stride;
+            int64_t k = 0;
+            for (; k + STEP <= in.depth; k += STEP, a += STEP, panel += STEP * in.panel_stride) {
                 SLEEPCONV_UNROLL
-                for (int v = 0; v < VECTORS; ++v) sum[r][v] += a[r * row_step] * b[v];
+                for (int r = 0; r < STEP; ++r) __builtin_prefetch(soon + ((k + r) % 16) * in.a_stride + (k + r) / 16 * 16);
+                steps<T, ROWS, VECTORS, STEP>(a, in.a_stride, 1, panel, in.panel_stride, sum);
+            }
+            for (; k < in.depth; ++k, ++a, panel += in.panel_stride)
+                steps<T, ROWS, VECTORS, 1>(a, in.a_stride, 1, panel, in.panel_stride, sum);
         }
     }
     SLEEPCONV_UNROLL
@@ -108,19 +134,25 @@ void column_tile(int64_t rows, Operands<T> in, T *out, int64_t out_stride, bool 
 }
 
 // The whole product. Rows go in blocks and segments in chunks, so that a block of `a` stays in the second-level
-// cache and a chunk of a panel in the first. Panels are `width` columns wide; `tile_stride` leads from one column tile's panel to the next one's.
+// cache and a chunk of a panel in the first.
+template <class T>
+struct Product {
+    const Segment<T> *segments;
+    int64_t count, depth, a_stride;
+    int64_t panel_stride, width, tile_stride;  // columns of one tile; from one column tile's panel to the next one's
+};
+
 template <class T, bool TRANSPOSED>
-void multiply(int64_t rows, int64_t columns, int64_t width, int64_t depth, const Segment<T> *segments, int64_t count,
-              int64_t a_stride, int64_t tile_stride, T *out, int64_t out_stride, bool add) {
+void multiply(const Product<T> &p, int64_t rows, int64_t columns, T *out, int64_t out_stride, bool add) {
     const int64_t row_block = 128;
-    const int64_t chunk = larger(1, 16384 / int64_t(depth * width * sizeof(T)));
+    const int64_t chunk = larger(1, 16384 / int64_t(p.depth * p.width * sizeof(T)));
     for (int64_t row = 0; row < rows; row += row_block) {
         const int64_t height = smaller(row_block, rows - row);
         int64_t s = 0;
         do {
-            Operands<T> in = {segments + s, smaller(chunk, count - s), depth, a_stride, width,
-                              row * (TRANSPOSED ? 1 : a_stride), 0};
-            for (int64_t column = 0; column < columns; column += width, in.panel_offset += tile_stride) {
+            Operands<T> in = {p.segments + s, smaller(chunk, p.count - s), p.depth, p.a_stride, p.panel_stride,
+                              row * (TRANSPOSED ? 1 : p.a_stride), 0};
+            for (int64_t column = 0; column < columns; column += p.width, in.panel_offset += p.tile_stride) {
                 T *to = out + row * out_stride + column;
                 const int64_t left = columns - column;
                 if (left > Vector<T>::lanes)
@@ -129,7 +161,7 @@ void multiply(int64_t rows, int64_t columns, int64_t width, int64_t depth, const
                     column_tile<T, SLEEPCONV_ROWS_ONE_VECTOR, 1, TRANSPOSED>(height, in, to, out_stride, add || s, left);
             }
             s += chunk;
-        } while (s < count);
+        } while (s < p.count);
     }
 }
 

@@ -8,7 +8,7 @@ from torch import nn
 
 import sleepconv
 from sleepconv.optim import CompactAdamW, share_gradients
-from sleepconv.optim.compact import _rounded_at_random
+from sleepconv.optim.compact_adamw import _rounded_at_random
 from sleepconv.testing import assert_convolutional
 
 OPTIONS = {"lr": 1e-2, "betas": (0.8, 0.99), "weight_decay": 0.1}
