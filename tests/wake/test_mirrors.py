@@ -75,6 +75,17 @@ def test_a_phase_comes_only_every_so_many_steps():
     assert changed == [2, 6, 10]  # the first sleep, and the next after each fifth step
 
 
+def test_every_sleep_has_a_phase_by_default_even_if_no_step_was_counted_between():
+    model = to_locally_connected(nn.Conv2d(1, 2, 3), torch.zeros(1, 1, 9, 9))
+    learning = without_weight_transport(model, WeightMirrors())
+    sleep = Sleep(learning, every=1)
+    mirror_in_sleep(sleep)
+    for _ in range(3):
+        before = learning.feedback.weight.detach().clone()
+        sleep.sleep()
+        assert not torch.equal(learning.feedback.weight, before)
+
+
 def test_kolen_and_pollack_can_have_a_mirror_phase_too():
     layer = without_weight_transport(nn.Linear(20, 10), KolenPollack(patterns=2000, decay=1.0))
     assert alignment(layer)[""] > 70

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from sleepconv import Sleep, to_convolutional, to_locally_connected, to_per_patch
+from sleepconv import Sleep, to_convolutional, to_grid_convolutional, to_locally_connected, to_per_patch
 from sleepconv.models import resnet8, small_vit
 from sleepconv.nn import LocallyConnected2d
 from sleepconv.sleep import Hebbian, sleeping_layers
@@ -250,6 +250,34 @@ def test_back_to_a_convolution_the_feedback_is_the_mean_too():
         sleeping_layers(conv)
 
 
+def test_a_convolution_that_learned_by_direct_feedback_still_does_and_has_a_projection_of_its_own():
+    x = torch.randn(4, 1, 9, 9)
+    learning = without_weight_transport(small_network(local=True), DirectFeedbackAlignment(), sample_input=x)
+    with pytest.warns(UserWarning, match="changes what the network computes"):
+        conv = to_convolutional(learning)
+    conv(x).square().sum().backward()
+    assert conv[0].weight.grad.abs().sum() > 0
+    assert torch.equal(conv[3].feedback.weight, learning[3].feedback.weight)
+    assert conv[3].feedback.weight is not learning[3].feedback.weight
+    learning(x).sum().backward()
+
+
+def test_a_network_with_feedback_weights_becomes_grid_convolutions_only_without_them():
+    learning = without_weight_transport(small_network(local=True), KolenPollack())
+    Sleep(learning, every=1).sleep()
+    with pytest.raises(ValueError, match="layer '0' cannot become a GridConvolution.*call sleepconv.wake.with_weight"):
+        to_grid_convolutional(learning)
+    x = torch.randn(2, 1, 9, 9)
+    torch.testing.assert_close(to_grid_convolutional(with_weight_transport(learning))(x), learning(x))
+
+
+def test_the_way_back_leaves_no_hooks_wherever_the_model_was_converted():
+    x = torch.randn(4, 1, 9, 9)
+    learning = without_weight_transport(small_network(), DirectFeedbackAlignment(), sample_input=x)
+    back = with_weight_transport(nn.Sequential(learning, nn.LogSoftmax(1)))
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in back.modules())
+
+
 @pytest.mark.parametrize("rule", [*STORED, DirectFeedbackAlignment()], ids=repr)
 @pytest.mark.parametrize("shared", [True, False])
 def test_sleep_shares_the_feedback_weights_too_unless_told_otherwise(rule, shared):
@@ -339,6 +367,12 @@ class Scaled(nn.Linear):
         return 2 * super().forward(x)
 
 
+def wrapped():
+    model = nn.Sequential(nn.Linear(3, 3))
+    model[0].forward = model[0].forward  # as libraries do that wrap layers
+    return model
+
+
 def tied():
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     model[1].weight = model[0].weight
@@ -354,6 +388,7 @@ def tied():
         (nn.MultiheadAttention(4, 2), r"the model itself \(MultiheadAttention\) cannot learn"),
         (nn.Sequential(Own()), r"0 \(Own\) cannot learn.*0.matrix"),
         (nn.Sequential(Scaled(3, 3)), r"0 \(Scaled\).*may override how the layer computes"),
+        (wrapped(), r"0 \(Linear\).*may override how the layer computes"),
         (tied(), r"0 \(Linear\).*tied to another module's"),
         (nn.Sequential(nn.LazyLinear(3)), r"0 \(LazyLinear\).*lazy"),
         (nn.Sequential(nn.ReLU()), "nothing to convert"),

@@ -75,7 +75,7 @@ def to_grid_convolutional(model: nn.Module, *, tolerance: float = 1e-6, inplace:
     check_finite("tolerance", tolerance, least=0)
     layers = _layers(model)
     new = {
-        name: layer.to_linear() if isinstance(layer, PerPatchLinear) else _on_grids(layer, spacing)
+        name: layer.to_linear() if isinstance(layer, PerPatchLinear) else _on_grids(name, layer, spacing)
         for name, layer in layers.items()
         for spacing in [_shared_spacing(name, layer, tolerance)]
     }
@@ -97,7 +97,7 @@ def _with(model: nn.Module, layers: dict[str, _Layer], new: Mapping[str, nn.Modu
     """Return the model, or a copy, with the new layers; the large weights of the old ones are not copied."""
     if not inplace:
         memory = {id(layer.weight): nn.Parameter(layer.weight.new_empty(0)) for layer in layers.values()}
-        model = copy.deepcopy(model, memory)
+        model, new = copy.deepcopy((model, new), memory)  # at once: what both refer to stays common to them
     return replace_layers(model, {model.get_submodule(name): layer for name, layer in new.items()})
 
 
@@ -128,7 +128,12 @@ def _deviation(layer: _Layer) -> float:
     return max((variance / ((variance + square) or 1)) ** 0.5 for variance, square in variances)
 
 
-def _on_grids(layer: LocallyConnected, spacing: tuple[int, ...]) -> GridConvolution:
+def _on_grids(name: str, layer: LocallyConnected, spacing: tuple[int, ...]) -> GridConvolution:
+    if type(layer)._respond is not LocallyConnected._respond:
+        raise ValueError(
+            f"layer {name!r} cannot become a GridConvolution: {type(layer).__name__} overrides how a locally connected "
+            "layer computes or learns; if it has feedback weights, call sleepconv.wake.with_weight_transport first"
+        )
     return GridConvolution.from_locally_connected(layer, spacing)
 
 

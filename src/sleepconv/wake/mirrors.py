@@ -49,8 +49,8 @@ def mirror_in_sleep(sleep: Sleep, *, every: int = 1) -> RemovableHandle:
 
     Args:
         sleep: the sleep to extend.
-        every: optimizer steps from phase to phase, at least: a network that sleeps after every step need not mirror its
-            weights as often.
+        every: optimizer steps from phase to phase, at least, as ``sleep.step`` counts them: a network that sleeps after
+            every step need not mirror its weights as often. With 1, every sleep has a phase.
 
     Returns:
         a handle whose ``remove()`` undoes this.
@@ -70,7 +70,7 @@ def mirror_in_sleep(sleep: Sleep, *, every: int = 1) -> RemovableHandle:
     _mirroring(sleep.model)
 
     def after_sleep(layers: Mapping[str, Any]) -> None:
-        if sleep.last_sleep is not None and sleep.last_sleep // every == sleep.steps // every:
+        if every > 1 and sleep.last_sleep is not None and sleep.last_sleep // every == sleep.steps // every:
             return
         mirror_(sleep.model)
         for name, grids in sleep.grids.items():

@@ -39,7 +39,8 @@ def without_weight_transport(
     Anything else with weights is refused by name, so that no model is converted by half: recurrent and attention
     modules, transposed convolutions, layers whose weight is parametrized or tied, classes that override how a layer
     computes, and parameters of two axes or more that a module uses by itself. ``exclude`` lets these, knowingly, learn
-    by backpropagation.
+    by backpropagation. A use of a layer's weight outside the layer, as in ``F.linear(x, layer.weight)``, cannot be seen
+    from here and is backpropagation: call the layer.
 
     Args:
         model: any model, convolutional or locally connected, or a layer.
@@ -90,7 +91,7 @@ def with_weight_transport(model: nn.Module, *, inplace: bool = False) -> nn.Modu
     for layer in layers:
         del layer.feedback
         layer.__class__ = plain[type(layer)]
-    for hooks in (model._forward_pre_hooks, model._forward_hooks):
+    for hooks in [hooks for m in model.modules() for hooks in (m._forward_pre_hooks, m._forward_hooks)]:
         for key, hook in list(hooks.items()):
             if isinstance(getattr(hook, "__self__", None), Taps):
                 del hooks[key]
@@ -146,11 +147,11 @@ def _problem(name: str, module: nn.Module, owners: Counter[int], exclude: Collec
     own = {key: value for key, value in module._parameters.items() if value is not None}
     if any(map(is_lazy, own.values())):
         return "it is lazy and has no weights yet; run model(sample) once, then convert"
-    if type(module) in COUNTERPARTS:
+    if type(module) in COUNTERPARTS and "forward" not in vars(module):
         tied = owners[id(own["weight"])] > 1
         return f"its weight is tied to another module's; untie them, {exclusion}" if tied else None
     if isinstance(module, tuple(COUNTERPARTS)):
-        return f"its class may override how the layer computes; use the plain layer, {exclusion}"
+        return f"it or its class may override how the layer computes; use the plain layer, {exclusion}"
     if isinstance(module, _NO_TRANSPORT):
         return None
     prefix = f"{name}." if name else ""
