@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sleepconv.functional.sizes import check_finite, check_int
+from sleepconv.functional.sizes import check_finite
 from sleepconv.sleep.layers import Border, check_border, check_something_to_share, driven_grids
 from sleepconv.sleep.passing import SleepingNetwork
 from sleepconv.sleep.patterns import (
@@ -28,10 +28,19 @@ from sleepconv.sleep.patterns import (
 )
 from sleepconv.sleep.plasticity import PoolLearning, rate_at
 from sleepconv.sleep.pools import LayerPools, Pool, condition_number
-from sleepconv.sleep.rules import LARGEST, OnAnything, Rate, check_number, check_rate, check_seed, write_back_
+from sleepconv.sleep.rules import (
+    LARGEST,
+    OnAnything,
+    Rate,
+    check_image_shape,
+    check_number,
+    check_rate,
+    check_seed,
+    write_back_,
+)
 
 # A sleep of more takes hours even for a small layer, or more memory than there is.
-_MOST_STEPS, _MOST_PATTERNS, _MOST_PIXELS = 10**6, 10**5, 10**8
+_MOST_STEPS, _MOST_PATTERNS = 10**6, 10**5
 
 
 @dataclass(frozen=True)
@@ -138,8 +147,7 @@ class Hebbian(OnAnything):
         if self.patterns_per_step is not None:
             check_number("patterns_per_step", self.patterns_per_step, most=_MOST_PATTERNS)
         if self.image_shape is not None:
-            pixels = prod(check_int("image_shape", size) for size in self.image_shape)
-            check_number("pixels of image_shape", pixels, most=_MOST_PIXELS)
+            check_image_shape(self.image_shape)
         if self.rate is not None:
             check_rate(self.rate)
         if self.rate == 0:

@@ -51,7 +51,7 @@ def notice(pool: Pool, weight: _Weight, patterns: _Patterns | None = None) -> No
 def watch(model: nn.Module, *, covariance: bool = False, every: int = 1) -> "Iterator[dict[str, Course]]":
     """Watch the layers of a model while it sleeps; works in any loop, with ``Sleep`` or with a rule that is called.
 
-    ``Hebbian`` and ``Circuit`` can be watched; ``Instant`` takes no steps. A layer that sleeps again starts again, so
+    ``Hebbian``, ``Circuit`` and ``NetworkCircuit`` can be watched; the other rules take no steps. A layer that sleeps again starts again, so
     its last sleep counts.
 
     Args:
