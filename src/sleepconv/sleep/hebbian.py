@@ -258,7 +258,7 @@ class _NetworkSleep:
         self.network = SleepingNetwork(model, layers, activity, generator, image_shape=shape, equalisation=equalisation)
         self.learnings = {n: {id(pool): PoolLearning(pool, rule) for pool in p.sharing} for n, p in layers.items()}
         self.seen: dict[str, list[Tensor]] = {name: [] for name in layers}
-        self.plastic = set(layers)
+        self.plastic, self.ends_step = set(layers), True
         self.one_at_a_time = rule.patterns == "disinhibited" and not (rule.momentum or rule.noise or equalisation < 1)
 
     def run(self) -> dict[str, LayerReport]:
@@ -273,7 +273,8 @@ class _NetworkSleep:
             for _ in range(rule.steps):
                 if all(learning.done for name in self.plastic for learning in self.learnings[name].values()):
                     break
-                for number in batches:
+                for i, number in enumerate(batches, start=1):
+                    self.ends_step = i == len(batches)
                     self.network.present(number, self.learn)
                 self.network.check_reached([name for name, windows in self.seen.items() if windows])
         return {name: _report(list(self.learnings[name].values()), torch.cat(self.seen[name])) for name in self.layers}
@@ -289,7 +290,10 @@ class _NetworkSleep:
         if pool is pools.sharing[0] and sum(map(len, seen)) < 4 * pools.in_channels * prod(pools.period):
             seen.append(scaled[0] if scaled.dim() == 3 else scaled[0].mean(dim=0))
         if name in self.plastic:
-            (learning.learn_one_at_a_time if self.one_at_a_time else learning.learn)(scaled)
+            if self.one_at_a_time:
+                learning.learn_one_at_a_time(scaled, ends_step=self.ends_step)
+            else:
+                learning.learn(scaled)
 
 
 def _report(learnings: Sequence[PoolLearning], seen: Tensor) -> LayerReport:
