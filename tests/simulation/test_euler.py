@@ -188,5 +188,10 @@ def test_wiring_for_other_neurons_is_refused():
         EulerCircuit(excitation=torch.ones(1, 5), inhibition=torch.ones(4, 1))
     with pytest.raises(ValueError, match="weights of 4 neurons, but .* connects 5 and 4"):
         EulerCircuit(excitation=torch.ones(1, 5)).at_rest(torch.ones(4, 2))
+    with pytest.raises(ValueError, match=r"`inhibition` must be a matrix of connections, got the shape \(4,\)"):
+        EulerCircuit(inhibition=torch.ones(4))
+    for patterns in (torch.ones(2), torch.ones(5, 3)):
+        with pytest.raises(ValueError, match=r"`patterns` must have the shape \(presentations, ..., 2\)"):
+            EulerCircuit().run(torch.ones(4, 2), patterns)
     with pytest.raises(ValueError, match="`delay_ms` must be a finite number, at least 0, got -1"):
         EulerCircuit(delay_ms=-1.0)

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from sleepconv.simulation.robustness import Robustness
+from sleepconv.simulation.robustness import Robustness, _dale
 
 SMALL = {"decays": (0.1, 0.03), "neurons": 20, "inputs": 3, "runs": 2, "steps": 400}
 
@@ -68,6 +68,19 @@ def test_rectified_rates_share_as_linear_ones_unless_the_bias_is_zero():
     assert curves["rectified", 0.03]["theory"] is None
     assert silent > -1
     assert biased == pytest.approx(linear[1], abs=0.2)
+
+
+@pytest.mark.parametrize("steps", [1, 3, 10])
+def test_no_weight_is_ever_negative_under_dales_law(steps):
+    setup = Robustness("dale", values=(0.0,), **(SMALL | {"steps": steps}))
+    lawful, free = _dale(setup, 0.0, setup._start(0.0))
+    assert setup._learn(lawful, setup._generator(0.0, 0)).min() >= 0
+    assert setup._learn(free, setup._generator(0.0, 0)).min() < 0
+
+
+def test_a_sweep_that_diverges_is_an_error():
+    with pytest.raises(ValueError, match=r"weights diverge with decays=\(100.0,\).*smaller decays"):
+        sweep("noise", 0.0, decays=(100.0,))
 
 
 def test_a_seed_gives_the_same_curves_again_and_another_seed_others():

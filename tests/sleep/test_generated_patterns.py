@@ -108,3 +108,16 @@ def test_a_resnet18_with_its_stem_kept_shares_in_every_layer():
     rule = Hebbian(patterns="disinhibited", steps=1, image_shape=images)
     rule(local)
     assert worst(rule) < -12
+
+
+def test_a_sweep_of_more_grids_than_pass_at_once_is_one_step():
+    steps_seen = []
+
+    def rate(step):
+        steps_seen.append(step)
+        return 1e-3
+
+    rule = Hebbian(patterns="disinhibited", steps=2, rate=rate)
+    rule(sleepconv.nn.LocallyConnected2d(64, 1, 3, input_size=8))  # 576 grids
+    assert rule.reports[""].steps == 2
+    assert set(steps_seen) == {0, 1}

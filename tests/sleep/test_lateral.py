@@ -223,6 +223,7 @@ def test_networks_that_cannot_learn_are_refused_with_the_layer_s_name():
         ({"noise": -1.0}, "`noise` must be a finite number, at least 0"),
         ({"sweeps": 0}, "`sweeps` must be an int, at least 1"),
         ({"rate": 0.0}, "`rate` must be above 0"),
+        ({"threshold": 1.0}, "`threshold` must be below 1"),
         ({"threshold": 2.0}, "`threshold` must be a finite number, at least 0, at most 1"),
     ],
 )
@@ -241,8 +242,10 @@ def test_wrong_grids_and_connections_are_refused():
         Lateral({})(layer)
     with pytest.raises(ValueError, match="one row and column per neuron"):
         read_grids(torch.ones(2, 3))
-    with pytest.raises(ValueError, match="must not be negative or NaN"):
+    with pytest.raises(ValueError, match="must not be negative, NaN or infinite"):
         read_grids(torch.tensor([[1.0, -1.0], [0.0, 1.0]]))
+    with pytest.raises(ValueError, match="of layer '' must sum to 1"):
+        Lateral({"": torch.ones(81, 81)})
     with pytest.raises(TypeError, match="must map names of layers to matrices"):
         Lateral(torch.eye(2))
 

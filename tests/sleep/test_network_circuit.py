@@ -97,16 +97,25 @@ def test_bad_settings_are_refused_with_what_is_stable():
         NetworkCircuit(inhibition=100.0)
     with pytest.raises(ValueError, match="`sweeps` must be an int, at least 1, got 0"):
         NetworkCircuit(sweeps=0)
+    with pytest.raises(ValueError, match="`speed` must be above 0, got 0"):
+        NetworkCircuit(speed=0.0)
+    with pytest.raises(ValueError, match="`image_shape` must be an int, at least 1, got 0"):
+        NetworkCircuit(image_shape=(3, 0, 12))
+    with pytest.raises(ValueError, match=r"`image_shape` must be \(channels, \*size\), got 'abc'"):
+        NetworkCircuit(image_shape="abc")
     model = narrow(1)
     before = model[0].weight.detach().clone()
     with pytest.raises(DivergenceError, match="diverge at speed=200"):
         NetworkCircuit(speed=200.0)(model)
     assert torch.equal(model[0].weight, before)
+    nn.init.constant_(model[0].weight, torch.nan)
+    with pytest.raises(ValueError, match="the weights contain NaN or infinity"):
+        NetworkCircuit()(model)
 
 
 def test_networks_through_which_no_pattern_can_pass_are_refused_with_an_alternative():
     stem = nn.Sequential(nn.Conv2d(3, 4, 5, padding=2), nn.Conv2d(4, 4, 3, padding=1))
-    with pytest.raises(ValueError, match=r"0 \(5, 5\), 1 \(3, 3\).*Instant"):
+    with pytest.raises(ValueError, match=r"0 \(5, 5\), 1 \(3, 3\).*Circuit\(\) or Instant"):
         NetworkCircuit()(sleepconv.to_locally_connected(stem, torch.zeros(1, 3, 15, 15)))
     tokens = sleepconv.nn.PerPatchLinear(8, 8, num_patches=4)
     with pytest.raises(ValueError, match="token layers have no period"):

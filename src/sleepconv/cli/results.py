@@ -55,7 +55,7 @@ def add_figure(verbs: Verbs) -> None:
     verb.add_argument("name", choices=names, help=text)
     verb.add_argument("--out", metavar="DIR", default=".", help="where records and figures go (default: here)")
     simulated = verb.add_argument_group(
-        "of the simulated figures 4a, 4b, 5a, 5b, 4-noise, robustness and learned-grids"
+        "of the simulated figures (schedule, activity and learned-grids have --seed only)"
     )
     simulated.add_argument("--seed", type=int, metavar="N", help="of a simulation (default: 0)")
     simulated.add_argument("--measure", choices=["eq6", "pooled"], help="Eq. 6, or log(Σ variance / Σ mean²)")

@@ -72,6 +72,8 @@ def unconstrained(weight: Tensor, initial: Tensor) -> Tensor:
 def keep_signs(weight: Tensor, initial: Tensor) -> Tensor:
     """Return weights that have the signs of the initial ones, or are zero: Dale's law for the inputs.
 
+    A weight that starts at zero may take either sign.
+
     >>> keep_signs(torch.tensor([-1.0, -1.0]), torch.tensor([2.0, -2.0]))
     tensor([ 0., -1.])
     """
@@ -135,6 +137,10 @@ class EulerCircuit:
         """Check the arguments."""
         for name in ("decay", "delay_ms", "noise"):
             check_finite(name, getattr(self, name), least=0)
+        for name in ("excitation", "inhibition"):
+            matrix = getattr(self, name)
+            if matrix is not None and matrix.dim() < 2:
+                raise ValueError(f"`{name}` must be a matrix of connections, got the shape {tuple(matrix.shape)}")
         if self.excitation is None or self.inhibition is None:
             return
         if self.excitation.shape[-2:] != self.inhibition.mT.shape[-2:]:
@@ -205,6 +211,11 @@ class EulerCircuit:
         >>> rates.shape, rates[0]
         (torch.Size([150, 2]), tensor([1.0333, 1.1000]))
         """
+        if patterns.dim() < 2 or patterns.shape[-1] != weight.shape[-1]:
+            raise ValueError(
+                f"`patterns` must have the shape (presentations, ..., {weight.shape[-1]}), as the neurons have "
+                f"{weight.shape[-1]} inputs, got {tuple(patterns.shape)}"
+            )
         generator = torch.Generator().manual_seed(self.seed)
         strength = self.noise * (2 / self.constants.fraction) ** 0.5
         state, count = self.at_rest(weight), 0

@@ -29,7 +29,7 @@ from torch import Tensor
 from sleepconv.functional.sizes import check_finite, check_int
 from sleepconv.simulation.circuit import rectified_fixed_point
 from sleepconv.simulation.convergence import negative_log_snr, one_thread, preserved_mean
-from sleepconv.simulation.euler import keep_signs, unconstrained
+from sleepconv.simulation.euler import unconstrained
 from sleepconv.simulation.theory import lateral_fixed_point
 
 _GRIDS = 3  # that exchange neurons, if some are wired wrongly
@@ -185,6 +185,11 @@ class Robustness:
             # A constant rate first, for the slow directions, then one that falls to zero, to average over the inputs.
             rate = 0.07 / (1 + neurons.noise**2) * min(1, 2 * (1 - step / self.steps)) ** 2
             weight = neurons.constrain(weight - rate * velocity, initial)
+        if not float(weight.norm()) <= 10 * float(initial.norm()):
+            raise ValueError(
+                f"the weights diverge with decays={self.decays}, inputs={self.inputs} and patterns={self.patterns}; "
+                "use smaller decays, fewer inputs or more patterns"
+            )
         return weight
 
     def _inputs(
@@ -261,10 +266,14 @@ def _rectified(setup: Robustness, value: float, initial: Tensor) -> list[_Neuron
     ]
 
 
+def _excitatory(weight: Tensor, initial: Tensor) -> Tensor:
+    return weight.clamp(min=0)
+
+
 def _dale(setup: Robustness, value: float, initial: Tensor) -> list[_Neurons]:
     response = setup._all_to_all
     return [
-        _Neurons("Dale's law", initial.clamp(min=0), response, constrain=keep_signs),
+        _Neurons("Dale's law", initial.clamp(min=0), response, constrain=_excitatory),
         _Neurons("any sign", initial, response),
     ]
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sleepconv.functional.sizes import check_finite, check_int
+from sleepconv.functional.sizes import check_finite
 from sleepconv.sleep.layers import Border, check_border, check_something_to_share, driven_grids
 from sleepconv.sleep.passing import SleepingNetwork
 from sleepconv.sleep.patterns import (
@@ -28,10 +28,19 @@ from sleepconv.sleep.patterns import (
 )
 from sleepconv.sleep.plasticity import PoolLearning, rate_at
 from sleepconv.sleep.pools import LayerPools, Pool, condition_number
-from sleepconv.sleep.rules import LARGEST, OnAnything, Rate, check_number, check_rate, check_seed, write_back_
+from sleepconv.sleep.rules import (
+    LARGEST,
+    OnAnything,
+    Rate,
+    check_image_shape,
+    check_number,
+    check_rate,
+    check_seed,
+    write_back_,
+)
 
 # A sleep of more takes hours even for a small layer, or more memory than there is.
-_MOST_STEPS, _MOST_PATTERNS, _MOST_PIXELS = 10**6, 10**5, 10**8
+_MOST_STEPS, _MOST_PATTERNS = 10**6, 10**5
 
 
 @dataclass(frozen=True)
@@ -138,8 +147,7 @@ class Hebbian(OnAnything):
         if self.patterns_per_step is not None:
             check_number("patterns_per_step", self.patterns_per_step, most=_MOST_PATTERNS)
         if self.image_shape is not None:
-            pixels = prod(check_int("image_shape", size) for size in self.image_shape)
-            check_number("pixels of image_shape", pixels, most=_MOST_PIXELS)
+            check_image_shape(self.image_shape)
         if self.rate is not None:
             check_rate(self.rate)
         if self.rate == 0:
@@ -250,7 +258,7 @@ class _NetworkSleep:
         self.network = SleepingNetwork(model, layers, activity, generator, image_shape=shape, equalisation=equalisation)
         self.learnings = {n: {id(pool): PoolLearning(pool, rule) for pool in p.sharing} for n, p in layers.items()}
         self.seen: dict[str, list[Tensor]] = {name: [] for name in layers}
-        self.plastic = set(layers)
+        self.plastic, self.ends_step = set(layers), True
         self.one_at_a_time = rule.patterns == "disinhibited" and not (rule.momentum or rule.noise or equalisation < 1)
 
     def run(self) -> dict[str, LayerReport]:
@@ -265,7 +273,8 @@ class _NetworkSleep:
             for _ in range(rule.steps):
                 if all(learning.done for name in self.plastic for learning in self.learnings[name].values()):
                     break
-                for number in batches:
+                for i, number in enumerate(batches, start=1):
+                    self.ends_step = i == len(batches)
                     self.network.present(number, self.learn)
                 self.network.check_reached([name for name, windows in self.seen.items() if windows])
         return {name: _report(list(self.learnings[name].values()), torch.cat(self.seen[name])) for name in self.layers}
@@ -281,7 +290,10 @@ class _NetworkSleep:
         if pool is pools.sharing[0] and sum(map(len, seen)) < 4 * pools.in_channels * prod(pools.period):
             seen.append(scaled[0] if scaled.dim() == 3 else scaled[0].mean(dim=0))
         if name in self.plastic:
-            (learning.learn_one_at_a_time if self.one_at_a_time else learning.learn)(scaled)
+            if self.one_at_a_time:
+                learning.learn_one_at_a_time(scaled, ends_step=self.ends_step)
+            else:
+                learning.learn(scaled)
 
 
 def _report(learnings: Sequence[PoolLearning], seen: Tensor) -> LayerReport:

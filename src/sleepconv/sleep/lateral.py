@@ -87,6 +87,8 @@ class LateralLearning:
         if not self.rate:
             raise ValueError("`rate` must be above 0: otherwise the connections stay random")
         check_finite("threshold", self.threshold, least=0, most=1)
+        if self.threshold == 1:
+            raise ValueError("`threshold` must be below 1: otherwise no connection is left")
         check_seed(self.seed)
 
 
@@ -202,6 +204,12 @@ class Lateral(OnAnything):
                 f"`connections` must map names of layers to matrices, got {type(self.connections).__name__}"
             )
         self._grids.update({name: read_grids(matrix) for name, matrix in self.connections.items()})
+        for name, matrix in self.connections.items():
+            if not bool(((matrix.sum(dim=1) - 1).abs() < 1e-2).all()):
+                raise ValueError(
+                    f"the connections of each neuron of layer {name!r} must sum to 1, as those of learn_connections(); "
+                    "divide them by their sum"
+                )
 
     def grids(self, layers: Mapping[str, Any]) -> dict[str, Tensor]:
         """Return the grids read from the connections of each of these layers."""
@@ -360,8 +368,8 @@ def _checked_connections(connections: Tensor) -> int:
             f"`connections` must be a floating point matrix, one row and column per neuron, got {shape} "
             f"{connections.dtype}"
         )
-    if not bool((connections >= 0).all()) or not bool((connections.sum(dim=1) > 0).all()):
+    if not bool((connections.isfinite() & (connections >= 0)).all()) or not bool((connections.sum(dim=1) > 0).all()):
         raise ValueError(
-            "`connections` must not be negative or NaN, and every neuron must have one, at least to itself"
+            "`connections` must not be negative, NaN or infinite, and every neuron must have one, at least to itself"
         )
     return shape[0]

@@ -15,7 +15,15 @@ from sleepconv.sleep.passing import SleepingNetwork
 from sleepconv.sleep.patterns import Disinhibited, network_period
 from sleepconv.sleep.plasticity import presented
 from sleepconv.sleep.pools import LayerPools, Pool
-from sleepconv.sleep.rules import LARGEST, DivergenceError, OnAnything, check_number, check_seed, write_back_
+from sleepconv.sleep.rules import (
+    LARGEST,
+    DivergenceError,
+    OnAnything,
+    check_image_shape,
+    check_number,
+    check_seed,
+    write_back_,
+)
 from sleepconv.sleep.watching import notice
 
 _MOST_SWEEPS = 10**4
@@ -82,6 +90,10 @@ class NetworkCircuit(OnAnything):
         check_number("sweeps", self.sweeps, most=_MOST_SWEEPS)
         check_finite("decay", self.decay, least=0, most=LARGEST)
         check_finite("speed", self.speed, least=0, most=LARGEST)
+        if self.speed == 0:
+            raise ValueError("`speed` must be above 0, got 0")
+        if self.image_shape is not None:
+            check_image_shape(self.image_shape)
         check_seed(self.seed)
 
     @property
@@ -132,6 +144,8 @@ class _Circuits:
             name: rule.sweeps * pools.in_channels * network.period ** len(pools.kernel)
             for name, pools in self.layers.items()
         }
+        if not all(bool(weight.isfinite().all()) for weight in self.initial.values()):
+            raise ValueError("the weights contain NaN or infinity")
         self.seen: dict[int, list[Tensor]] = {pool: [] for pool in self.initial}
         for pool in (pool for pools in self.layers.values() for pool in pools.sharing):
             notice(pool, pool.weight)

@@ -80,7 +80,7 @@ class SleepingNetwork:
         if missed:
             raise ValueError(
                 f"no pattern reached {missed}: the network, in eval mode, does not call these layers; exclude them "
-                'from sleep, or use patterns="one_grid" or "independent", or Instant()'
+                f"from sleep, or {INSTEAD}"
             )
 
     @torch.no_grad()

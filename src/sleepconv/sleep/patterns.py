@@ -31,7 +31,7 @@ from sleepconv.sleep.pools import LayerPools, phase_means, tiled
 
 _Map = Float[Tensor, "patterns channels *size"]
 
-INSTEAD = 'use patterns="one_grid" or "independent", or Instant()'
+INSTEAD = 'use Hebbian(patterns="one_grid"), Circuit() or Instant()'
 
 
 def one_grid_patterns(inputs: int) -> Float[Tensor, "inputs inputs"]:

@@ -86,8 +86,8 @@ class PoolLearning:
             notice(self.pool, self.pool.weight, one_at_a_time.expand(len(self.initial), -1, -1))
         self.finish_step(rate, None, amplitude**2)
 
-    def learn_one_at_a_time(self, patterns: Tensor) -> None:
-        """Take a step of Eq. 4 for each of these patterns, of whose inputs one at most is active.
+    def learn_one_at_a_time(self, patterns: Tensor, *, ends_step: bool = True) -> None:
+        """Take a step of Eq. 4, or a part of it, for each of these patterns, of whose inputs one at most is active.
 
         A weight moves while its own input is active, and decays while another is. Both act alike on each neuron's
         distance from the mean, and on the mean: affine maps, composed here for all patterns, one pass over the weights.
@@ -106,7 +106,7 @@ class PoolLearning:
         differences = self._presented(self.pool.weight - mean, self.initial - start, rates, powers)
         self.pool.weight.copy_(differences.add_(self._presented(mean, start, rates, pull_on_mean * powers)))
         notice(self.pool, self.pool.weight, patterns)
-        self.finish_step(float(rates.max()), None, float(power.max()))
+        self.finish_step(float(rates.max()), None, float(power.max()), ends=ends_step)
 
     def _presented(self, value: Tensor, initial: Tensor, rates: Tensor, pulls: Tensor) -> Tensor:
         """Apply v ← v − rate·(pull·v + γ(v − initial)) for one presentation after the other."""
@@ -124,14 +124,14 @@ class PoolLearning:
         noise = self.rule.noise**2 * patterns.shape[-1]
         return (1 - self.rule.momentum) / (_largest_variance(patterns) + noise + self.rule.decay)
 
-    def finish_step(self, rate: float, patterns: Tensor | None, variance: float = 0.0) -> None:
-        """Count the step, and notice divergence and the end."""
-        self.steps += 1
+    def finish_step(self, rate: float, patterns: Tensor | None, variance: float = 0.0, *, ends: bool = True) -> None:
+        """Count the step if it ends, and notice divergence and the end."""
+        self.steps += ends
         size = float(self.pool.weight.norm())
         if not isfinite(size) or size > self.largest or self.spread() > self.limit:
             self.diverge(rate, patterns, variance)
         target = self.rule.target
-        if target is not None and (self.steps % 4 == 0 or patterns is None):
+        if target is not None and ends and (self.steps % 4 == 0 or patterns is None):
             self.done = self.pool.negative_log_snr() < target
 
     def spread(self) -> float:

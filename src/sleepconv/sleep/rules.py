@@ -1,6 +1,6 @@
 """The sleep rules: what a rule is, ``Instant`` and ``Circuit``; ``Hebbian`` is in ``sleepconv.sleep.hebbian``.
 
-``Hebbian`` and ``Circuit`` learn on copies of the weights. If an error or Ctrl-C interrupts them, all layers keep their
+All rules but ``Instant`` learn on copies of the weights. If an error or Ctrl-C interrupts them, all layers keep their
 old weights. At the end each layer gets its new weights in one copy, layer after layer; Ctrl-C at that moment leaves
 each layer either unchanged or fully updated. ``Instant`` needs no second copy of the weights: it works in place, grid
 after grid, and Ctrl-C leaves each filter either unchanged or shared. The next sleep shares the rest.
@@ -8,7 +8,7 @@ after grid, and Ctrl-C leaves each filter either unchanged or shared. The next s
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from math import inf
+from math import inf, prod
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -36,6 +36,7 @@ LARGEST = 1e15  # bound on a decay, noise or rate: its square must fit into floa
 
 _AT_ONCE = 100  # presentations whose Euler steps are condensed together
 _MOST_EULER_STEPS = 10**8  # more take hours even for a small layer
+_MOST_PIXELS = 10**8  # more do not fit into memory
 
 
 class Rule(Protocol):
@@ -323,6 +324,14 @@ def check_seed(seed: int) -> None:
         torch.Generator().manual_seed(seed)
     except (RuntimeError, ValueError) as error:
         raise ValueError(f"`seed` must be an int of 64 bits, got {seed!r}") from error
+
+
+def check_image_shape(shape: Sequence[int]) -> None:
+    """Raise a ValueError unless this can be (channels, *size) of the images at a network's input."""
+    if isinstance(shape, str) or not isinstance(shape, Sequence) or len(shape) < 2:
+        raise ValueError(f"`image_shape` must be (channels, *size), got {shape!r}")
+    pixels = prod(check_int("image_shape", size) for size in shape)
+    check_number("pixels of image_shape", pixels, most=_MOST_PIXELS)
 
 
 def check_number(name: str, value: int, *, most: int) -> None:

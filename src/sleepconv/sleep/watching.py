@@ -51,8 +51,9 @@ def notice(pool: Pool, weight: _Weight, patterns: _Patterns | None = None) -> No
 def watch(model: nn.Module, *, covariance: bool = False, every: int = 1) -> "Iterator[dict[str, Course]]":
     """Watch the layers of a model while it sleeps; works in any loop, with ``Sleep`` or with a rule that is called.
 
-    ``Hebbian`` and ``Circuit`` can be watched; ``Instant`` takes no steps. A layer that sleeps again starts again, so
-    its last sleep counts.
+    ``Hebbian``, ``Circuit`` and ``NetworkCircuit`` can be watched; ``Instant`` and ``Lateral`` do not learn in steps. A
+    layer that sleeps again starts again, so its last sleep counts. Patterns that pass through a network in batches, as
+    the grids of a wide layer do, are measured after each batch.
 
     Args:
         model: the model that sleeps.
