@@ -203,7 +203,7 @@ def select(
 
 
 def module_names(argument: str, names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names that were given for this argument; one string, whose letters would be taken for names, is refused.
+    """Return the names that were given for this argument; refuse a string, whose letters would pass for names.
 
     >>> module_names("include", ["conv1", "stages.0"])
     ('conv1', 'stages.0')
