@@ -91,6 +91,8 @@ def test_include_and_exclude_choose_layers_and_keep_first_counts_all_of_them():
         to_locally_connected(model, x, include=["0.first"], keep_first=1)
     with pytest.raises(ValueError, match="no module 'frist'; the layers to choose from are: 0.first, 0.second$"):
         to_locally_connected(model, x, exclude=["frist"])
+    with pytest.raises(TypeError, match="`include` must be a list of names of modules, got the string '0'"):
+        to_locally_connected(model, x, include="0")
 
 
 def test_what_is_excluded_is_neither_checked_nor_named():

@@ -111,6 +111,8 @@ def test_what_did_not_share_is_refused_with_the_difference():
         close.weight[0, 0] *= 1.001
     with pytest.raises(ValueError, match="the tolerance is 1e-06"):
         to_grid_convolutional(close)
+    with pytest.raises(ValueError, match="differ by .* the tolerance is 0;"):
+        to_grid_convolutional(close, tolerance=0)
     assert to_grid_convolutional(close, tolerance=1e-2).spacing == (3, 3)
 
 

@@ -185,7 +185,8 @@ def select(
     >>> list(select(model, dict(model.named_modules()), include=["1"], exclude=["1.0"]))
     ['1', '1.1']
     """
-    include, exclude = None if include is None else list(include), list(exclude)
+    include = None if include is None else module_names("include", include)
+    exclude = module_names("exclude", exclude)
     names: dict[nn.Module, list[str]] = {}
     for name, module in model.named_modules(remove_duplicate=False):
         names.setdefault(module, []).append(name)
@@ -201,7 +202,18 @@ def select(
     }
 
 
-def _inside(names: list[str], parents: list[str]) -> bool:
+def module_names(argument: str, names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names that were given for this argument; refuse a string, whose letters would pass for names.
+
+    >>> module_names("include", ["conv1", "stages.0"])
+    ('conv1', 'stages.0')
+    """
+    if isinstance(names, str):
+        raise TypeError(f"`{argument}` must be a list of names of modules, got the string {names!r}; use [{names!r}]")
+    return tuple(names)
+
+
+def _inside(names: list[str], parents: tuple[str, ...]) -> bool:
     return any(name == parent or name.startswith(f"{parent}.") or parent == "" for parent in parents for name in names)
 
 

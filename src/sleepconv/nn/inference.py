@@ -142,11 +142,12 @@ def _shared_spacing(name: str, layer: _Layer, tolerance: float) -> tuple[int, ..
     """Return the smallest spacing, along each axis, of neurons with equal filters; raise if they do not share."""
     corner = repeated_corner(layer.grids)
     assert corner is not None  # lateral grids are regular lattices
-    limit = tolerance * float(layer.weight.abs().amax())
+    largest = float(layer.weight.abs().amax())
+    limit = tolerance * largest
     spacing = tuple(_period(layer.weight, axis, own, limit) for axis, own in enumerate(corner.shape))
     if all(spacing):
         return spacing
-    apart = max(_difference(layer.weight, axis, own) for axis, own in enumerate(corner.shape)) * tolerance / limit
+    apart = max(_difference(layer.weight, axis, own) for axis, own in enumerate(corner.shape)) / largest
     inside = isinstance(layer, LocallyConnected) and _shares_inside(layer, corner.shape, limit)
     raise ValueError(
         f"layer {name!r}: filters of one grid differ by {apart:.2g} of the largest weight, the tolerance is "

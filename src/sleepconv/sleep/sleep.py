@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from sleepconv.files import json_number
+from sleepconv.nn.conversion import module_names
 from sleepconv.sleep.distributed import agree_, gathered, reshard_
 from sleepconv.sleep.layers import check_something_to_share, layer_snrs, sleeping_layers, unwrapped
 from sleepconv.sleep.rules import Instant, Rule
@@ -121,8 +122,8 @@ class Sleep:
         if isinstance(rule, type) or not hasattr(rule, "sleep_"):
             raise TypeError(f"`rule` must be a rule such as Instant() or Hebbian(), got {rule!r}")
         self.model, self.every, self.rule = model, every, rule
-        self.include = None if include is None else _names("include", include)
-        self.exclude = _names("exclude", exclude)
+        self.include = None if include is None else module_names("include", include)
+        self.exclude = module_names("exclude", exclude)
         self.restart_each_epoch, self.statistics = restart_each_epoch, statistics
         self.steps = 0
         self.last_sleep: int | None = None
@@ -307,12 +308,6 @@ class Sleep:
 
 
 _ATTACHED: WeakSet[Sleep] = WeakSet()
-
-
-def _names(argument: str, names: Iterable[str]) -> tuple[str, ...]:
-    if isinstance(names, str):
-        raise TypeError(f"`{argument}` must be a list of names of modules, got the string {names!r}; use [{names!r}]")
-    return tuple(names)
 
 
 def check_held(layers: Mapping[str, Any], optimizer: Optimizer) -> None:
