@@ -98,8 +98,8 @@ class CompactAdamW(Optimizer):
             expected, got = self._moment_shape(parameter), getattr(state.get("exp_avg"), "shape", ())
             if got != expected:
                 raise ValueError(
-                    f"moments must have the shape {tuple(expected)}, got {tuple(got)}; load the state of a CompactAdamW "
-                    f"with share={bool(self.grids)} and the same grids"
+                    f"moments must have the shape {tuple(expected)}, got {tuple(got)}; load the state of a "
+                    f"CompactAdamW with share={bool(self.grids)} and the same grids"
                 )
             state |= {name: state[name].to(self.moments_dtype) for name in _MOMENTS}
 
