@@ -49,7 +49,7 @@ export class Settings {
       const inputs = this.controls.get(name);
       if (inputs[0].type === "checkbox") inputs[0].checked = text === "1";
       else if (inputs[0].type === "radio") inputs.forEach((input) => { if (input.value === text) input.checked = true; });
-      else inputs[0].value = text;
+      else if (text && Number.isFinite(Number(text))) inputs[0].value = text;
     }
     this.changed(name);
   }

@@ -141,7 +141,7 @@ export class FieldView {
 
   /** What was trained elsewhere says nothing about these places. */
   forget() {
-    if (this.workers.length) this.stop("");
+    this.stop("");
     this.results.clear();
     for (const bar of document.querySelectorAll(".maps progress")) bar.value = 0;
   }

@@ -296,11 +296,19 @@ def test_a_shared_address_shows_the_same_view(browser, address):
 
 
 @pytest.mark.parametrize(
-    "nonsense", ["#layer.k=99&layer.rule=none", "#field.places=zz&grids.lit=-4", "#no&such=1&layer.k=", "#%E0"]
+    "nonsense", ["#layer.k=x&layer.rule=none", "#field.places=zz&grids.lit=-4", "#no&such=1&layer.k=", "#%E0"]
 )
 def test_an_address_that_says_nonsense_is_no_error(browser, address, nonsense):
     browser.open(address + nonsense, still=True)
     browser.wait_for("document.querySelector('#layer-snr').textContent")
+    assert browser.evaluate("document.querySelector('[data-state=\"layer.k\"]').value") == "5"
+    assert browser.errors == []
+
+
+def test_a_number_beyond_the_end_of_a_slider_is_taken_as_its_end(browser, address):
+    browser.open(address + "#layer.k=99", still=True)
+    browser.wait_for("document.querySelector('#layer-snr').textContent")
+    assert browser.evaluate("document.querySelector('[data-state=\"layer.k\"]').value") == "9"
     assert browser.errors == []
 
 
@@ -362,6 +370,9 @@ def test_three_networks_learn_what_the_readme_shows(page):
     )
     assert int(further[0]) > 85 > 30 > int(further[1])
     assert int(further[2]) > 80
+    page.click('[data-paint="middle"]')
+    after_frames(page, 3)
+    assert text(page, "#field-note") == "25 of 85 places painted."
 
 
 CUT = "[...document.querySelectorAll('pre code')].filter((code) => code.scrollWidth > code.clientWidth + 1).length"

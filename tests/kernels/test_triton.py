@@ -117,6 +117,15 @@ def test_gradients_flow_through_a_layer_that_triton_computes():
         torch.testing.assert_close(mine, exact, rtol=1e-5, atol=1e-3)
 
 
+def test_the_interpreter_leaves_products_in_bfloat16_to_batched():
+    x, weight = torch.randn(2, 3, 4, 4).bfloat16(), torch.randn(4, 4, 2, 3, 3, 3).bfloat16()
+    results = []
+    for kernel in ("triton", "batched"):
+        with use_kernel(kernel):
+            results.append(locally_connected2d(x, weight, padding=1))
+    assert torch.equal(*results)
+
+
 def test_sharing_on_a_lattice_needs_no_tensor_of_indices(monkeypatch):
     monkeypatch.setattr(batched, "share_", lambda *_: pytest.fail("left to batched"))
     triton.share_(torch.randn(6, 5, 4), lateral_grids((6, 5), 3))

@@ -100,6 +100,29 @@ def test_loaded_moments_keep_their_dtype(dtype):
     assert resumed.state[model[0].weight]["exp_avg"].dtype == dtype
 
 
+def test_a_copy_continues_to_the_same_weights():
+    model = network()
+    optimizer = CompactAdamW(model, **OPTIONS)
+    train(model, optimizer, 2)
+    other, resumed = copy.deepcopy((model, optimizer))
+    for ours, exact in zip(train(other, resumed, 2), train(model, optimizer, 2), strict=True):
+        assert torch.equal(ours, exact)
+
+
+def test_moments_of_every_neuron_are_refused_where_one_filter_per_grid_is_kept():
+    model = network()
+    adamw = torch.optim.AdamW(model.parameters())
+    train(model, adamw, 1)
+    with pytest.raises(ValueError, match=r"moments must have the shape \(9, 4, 2, 3, 3\), got \(8, 8, 4, 2, 3, 3\)"):
+        CompactAdamW(model).load_state_dict(adamw.state_dict())
+    CompactAdamW(model, share=False).load_state_dict(adamw.state_dict())
+
+
+def test_parameters_in_place_of_the_model_are_refused():
+    with pytest.raises(TypeError, match="takes the model, not its parameters, got generator"):
+        CompactAdamW(network().parameters())
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [

@@ -23,8 +23,8 @@ _NEURONS = 16
 
 
 def forward(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
-    """Compute ``reference.forward``; float64 is left to ``batched``."""
-    if x.dtype not in _DTYPES:
+    """Compute ``reference.forward``; what ``_computes`` refuses is left to ``batched``."""
+    if not _computes(x.dtype):
         return batched.forward(x, weight, geometry)
     y, filters = empty_activations(x, geometry.y_shape), _flat(weight, geometry)
     outs = geometry.out_channels // geometry.groups
@@ -33,8 +33,8 @@ def forward(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
 
 
 def input_gradient(grad: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
-    """Compute ``reference.input_gradient``; float64 is left to ``batched``."""
-    if grad.dtype not in _DTYPES:
+    """Compute ``reference.input_gradient``; what ``_computes`` refuses is left to ``batched``."""
+    if not _computes(grad.dtype):
         return batched.input_gradient(grad, weight, geometry)
     dx, filters = empty_activations(grad, geometry.x_shape), _flat(weight, geometry)
     ins = geometry.in_channels // geometry.groups
@@ -43,8 +43,8 @@ def input_gradient(grad: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
 
 
 def weight_gradient(x: Tensor, grad: Tensor, geometry: Geometry) -> Tensor:
-    """Compute ``reference.weight_gradient``; float64 is left to ``batched``."""
-    if x.dtype not in _DTYPES:
+    """Compute ``reference.weight_gradient``; what ``_computes`` refuses is left to ``batched``."""
+    if not _computes(x.dtype):
         return batched.weight_gradient(x, grad, geometry)
     dw, outs = x.new_empty(geometry.weight_shape), geometry.out_channels // geometry.groups
     operands = (position_major(x), position_major(grad), dw)
@@ -76,6 +76,11 @@ def unavailable() -> str | None:
 def interpreted() -> bool:
     """Return whether Triton's interpreter runs the programs on the CPU."""
     return os.environ.get("TRITON_INTERPRET", "").lower() in ("1", "true", "on", "y", "yes")
+
+
+def _computes(dtype: torch.dtype) -> bool:
+    """Return whether the programs can multiply these numbers: not float64; the interpreter gets bfloat16 wrong."""
+    return dtype in _DTYPES and not (dtype == torch.bfloat16 and interpreted())
 
 
 @cache

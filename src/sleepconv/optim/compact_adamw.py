@@ -62,6 +62,8 @@ class CompactAdamW(Optimizer):
         share: bool = True,
         moments_dtype: torch.dtype = torch.float32,
     ) -> None:
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"CompactAdamW takes the model, not its parameters, got {type(model).__name__}")
         for name, value in (("lr", lr), ("eps", eps), ("weight_decay", weight_decay)):
             check_finite(name, value, least=0)
         if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
@@ -92,8 +94,22 @@ class CompactAdamW(Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from ``state_dict()``; PyTorch would give the moments the dtype of the weights."""
         super().load_state_dict(state_dict)
-        for state in self.state.values():
-            state |= {name: state[name].to(self.moments_dtype) for name in _MOMENTS if name in state}
+        for parameter, state in self.state.items():
+            expected, got = self._moment_shape(parameter), getattr(state.get("exp_avg"), "shape", ())
+            if got != expected:
+                raise ValueError(
+                    f"moments must have the shape {tuple(expected)}, got {tuple(got)}; load the state of a "
+                    f"CompactAdamW with share={bool(self.grids)} and the same grids"
+                )
+            state |= {name: state[name].to(self.moments_dtype) for name in _MOMENTS}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy needs; PyTorch knows only of its own attributes."""
+        return super().__getstate__() | {"grids": self.grids, "moments_dtype": self.moments_dtype}
+
+    def _moment_shape(self, parameter: Tensor) -> torch.Size:
+        grids = self.grids.get(parameter)
+        return parameter.shape if grids is None else torch.Size((int(grids.max()) + 1, *parameter.shape[grids.dim() :]))
 
     def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:
         grids = self.grids.get(parameter)
@@ -113,7 +129,7 @@ class CompactAdamW(Optimizer):
         state["step"] += 1
         steps, (beta1, beta2) = float(state["step"]), group["betas"]
         grad = grad.to(torch.float32)
-        first = state["exp_avg"].to(torch.float32, copy=self.moments_dtype != torch.float32).lerp_(grad, 1 - beta1)
+        first = state["exp_avg"].to(torch.float32).lerp_(grad, 1 - beta1)
         second = state["exp_avg_sq"].to(torch.float32).mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
         size = (second.sqrt() / sqrt(1 - beta2**steps)).add_(group["eps"])
         weight.mul_(1 - group["lr"] * group["weight_decay"])

@@ -33,7 +33,12 @@ def run(
         raise ValueError("this PyTorch finds no GPU (torch.cuda.is_available() is False); run without --device")
     kernel = kernel_for(torch.empty(0, device=device)).__name__.rpartition(".")[2]
     record = {"device": _name(device), "torch": torch.__version__, "kernel": kernel, "date": date.today().isoformat()}
-    return record | {"layers": list(_layers(device, batches, shapes, rounds))}
+    precision = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")  # TF32 also for the peers that are matrix products, as for convolutions
+    try:
+        return record | {"layers": list(_layers(device, batches, shapes, rounds))}
+    finally:
+        torch.set_float32_matmul_precision(precision)
 
 
 def _layers(device: str, batches: Sequence[int], shapes: Sequence[Shape], rounds: int) -> Iterator[dict[str, Any]]:
