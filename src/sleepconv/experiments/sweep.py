@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from math import inf
 from pathlib import Path
+from time import sleep
 from typing import Literal
 
 from sleepconv.experiments.interrupts import terminated_like_interrupted
@@ -197,6 +198,8 @@ def _stop(workers: Workers, pool: ThreadPoolExecutor) -> None:
             pool.shutdown(wait=False, cancel_futures=True)
             workers.stop()
             pool.shutdown()
+            while workers.running:  # a signal that interrupts `shutdown` may let it return too early the next time
+                sleep(0.02)
             return
         except KeyboardInterrupt:
             continue

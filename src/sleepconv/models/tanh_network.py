@@ -33,6 +33,6 @@ def tanh_network(num_classes: int = 10) -> TanhNetwork:
     weights are PyTorch's defaults.
 
     >>> sum(p.numel() for p in tanh_network().parameters())
-    17293194
+    17293450
     """
     return TanhNetwork(num_classes)
