@@ -57,6 +57,12 @@ def test_equations_are_drawn_without_a_script_and_none_is_left_as_source(site):
     assert (site / "api/sleep.html").read_text().count("<math") >= 3
 
 
+def test_captions_of_figures_stand_on_their_pages_as_text(site):
+    page = (site / "ideas/robustness.html").read_text()
+    assert page.count('<span class="caption">') == 6
+    assert '<span class="caption">Each neuron sees noise' in page
+
+
 def test_breaks_in_long_names_leave_tags_whole(site):
     page = (site / "api/data.html").read_text()
     assert "<wbr>span" not in page

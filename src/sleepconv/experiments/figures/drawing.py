@@ -39,6 +39,7 @@ def load_pyplot() -> ModuleType:
 
 def write_caption(figure: Figure, caption: str, *, width: float = 5.4, plot: float = 3.3) -> None:
     """Put the caption below the axes, and make the page high enough for both (sizes in inches)."""
+    figure.set_label(caption.strip())
     for text in (", 1)", " = ", " ms", "Eq. ", " > "):  # do not break lines there
         caption = caption.replace(text, text.replace(" ", "\u00a0"))
     lines = textwrap.wrap(caption.strip(), width=round(18.5 * width))
@@ -49,9 +50,12 @@ def write_caption(figure: Figure, caption: str, *, width: float = 5.4, plot: flo
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:
-    """Write ``stem.png`` and ``stem.svg`` atomically; the same figure gives the same bytes."""
-    paths = []
-    for kind, metadata in [("png", {"Software": None}), ("svg", {"Date": None})]:
+    """Write ``stem.png`` and ``stem.svg`` atomically; the same figure gives the same bytes.
+
+    The caption is in their metadata too, so that a page can show it as text where the picture is small.
+    """
+    paths, caption = [], {"Description": str(figure.get_label())} if figure.get_label() else {}
+    for kind, metadata in [("png", {"Software": None} | caption), ("svg", {"Date": None} | caption)]:
         path = stem.with_name(f"{stem.name}.{kind}")
         with atomic_file(path) as draft:
             figure.savefig(draft, format=kind, dpi=200, metadata=metadata)

@@ -90,6 +90,7 @@ def _sources(shown: list[RunFolder | None]) -> str:
 
 
 def _write_caption(figure: Figure, caption: str) -> None:
+    figure.set_label(caption)
     lines = textwrap.wrap(caption, width=135)
     under = 0.03 * len(lines) + 0.01
     figure.tight_layout(rect=(0, under, 1, 1))
