@@ -54,8 +54,9 @@ class Registry(Mapping[str, Any]):
     def check(self, name: str) -> None:
         """Raise a ValueError that suggests the nearest name if there is nothing of this name."""
         if name not in self:
-            others = f"({EXTENSIONS} names the modules that register others)"
-            raise ValueError(f"there is no {self._kind} {name!r} {others}{did_you_mean(name, self)}")
+            known = ", ".join(self)
+            hint = did_you_mean(name, self, f"there are {known}; {EXTENSIONS} names the modules that register others")
+            raise ValueError(f"there is no {self._kind} {name!r}{hint}")
 
     def __getitem__(self, name: str) -> Any:
         self.check(name)
