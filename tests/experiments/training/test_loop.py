@@ -350,7 +350,7 @@ def test_corrupt_images_stop_a_run_unless_they_are_to_be_skipped(small_tiny_imag
         ("instant", {"decay": 0.1}, "unexpected keyword argument 'decay'"),
         ("instant", {3: 4}, "keywords must be strings"),
         ("hebbian", {"decay": "small"}, "`decay` must be a finite number"),
-        ("hebbian", {"image_shape": 3}, "not iterable"),
+        ("hebbian", {"image_shape": 3}, r"must be \(channels, \*size\)"),
         ("circuit", {"rate": None}, "`rate` must be a finite number"),
     ],
 )
