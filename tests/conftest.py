@@ -5,6 +5,8 @@ import io
 import os
 import resource
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ os.environ.setdefault("TRITON_INTERPRET", "1")
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
 from PIL import Image
 
 from sleepconv.experiments.paper import recipe
@@ -35,6 +38,20 @@ WHOLE_FILES = [
     "tests/experiments/training/test_kill.py",
     "tests/experiments/training/test_parallel.py",
 ]
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built once for all workers as ``make docs`` builds it."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
+    out = shared / "site"
+    with FileLock(shared / "site.lock"):
+        if not out.exists():
+            command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(out)]
+            done = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stdout + done.stderr
+    return out
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -3,8 +3,6 @@
 import argparse
 import ast
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -33,16 +31,6 @@ def commands_in(page: Path) -> list[str]:
     blocks = re.findall(r"^```\n(.*?)^```|^((?: {4}.*\n)+)", text, re.M | re.S)
     listed = [command for block in blocks for command in COMMAND.findall("".join(block))]
     return [command.strip() for command in listed + re.findall(r"`(sleepconv [a-z][^`]*)`", text)]
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    """The site, built as ``make docs`` builds it."""
-    out = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(out)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return out
 
 
 def test_the_site_builds_without_a_warning(site):

@@ -113,9 +113,7 @@ class Browser:
     def open(self, url: str, *, width: int = 1280, height: int = 900, dark: bool = False, still: bool = False) -> None:
         """Load an address anew."""
         self.errors.clear()
-        self.send(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
-        )
+        self.resize(width, height)
         features = [
             {"name": "prefers-color-scheme", "value": "dark" if dark else "light"},
             {"name": "prefers-reduced-motion", "value": "reduce" if still else "no-preference"},
@@ -126,6 +124,12 @@ class Browser:
         self.requests.clear()
         self.send("Page.navigate", url=url)
         self.wait_for("location.href !== 'about:blank' && document.readyState === 'complete'")
+
+    def resize(self, width: int, height: int = 900) -> None:
+        """Give the window another size."""
+        self.send(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+        )
 
     def click(self, selector: str, x: float = 0.5, y: float = 0.5) -> None:
         """Press and release the mouse on an element, at a fraction of its width and height."""
