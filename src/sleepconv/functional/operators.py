@@ -270,7 +270,7 @@ weight_gradient.register_autograd(_differentiate_weight_gradient, setup_context=
 
 
 def _see_through(operator: library.CustomOpDef, compute: Callable[..., Tensor]) -> None:
-    """Let ``torch.compile`` trace into the Triton kernel, as it does into a ``torch.library.triton_op``.
+    """Let ``torch.compile`` trace into the Triton kernel, as it does into operators made by ``triton_op``.
 
     Elsewhere, and in ``torch.export``, the operator stays whole: the other kernels are calls to PyTorch or to C++.
     """
