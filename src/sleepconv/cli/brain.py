@@ -42,7 +42,9 @@ def _add_score(actions: Verbs) -> None:
     )
     score.add_argument("--untrained", action="store_true", help="also score the networks before training")
     score.add_argument("--pixels", action="store_true", help="also score the pixels of the images")
-    score.add_argument("--layers", nargs="+", metavar="NAME", help="compare only these layers (default: blocks)")
+    score.add_argument(
+        "--layers", nargs="+", metavar="NAME", help="compare these layers (default: blocks); ReLU for all"
+    )
     score.add_argument("--data-dir", metavar="DIR", help="where CIFAR-10 is, whose test images behaviour needs")
     score.add_argument("--json", action="store_true", help="print table and records as JSON")
     score.set_defaults(run=_score)
