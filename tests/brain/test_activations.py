@@ -111,6 +111,16 @@ def test_blocks_are_compared_and_the_readout_is_not():
     assert comparable_layers(network()) == ["2"]
 
 
+def test_the_name_of_a_class_stands_for_all_its_layers_such_as_every_relu_of_every_block():
+    model, images = resnet20().eval(), torch.randn(2, 3, 8, 8)
+    recorded = activations(model, images, ["ReLU", "stages.2.2"])
+    blocks = [f"stages.{stage}.{block}" for stage in range(3) for block in range(3)]
+    assert list(recorded) == ["relu", *(f"{block}.relu{n}" for block in blocks for n in (1, 2)), "stages.2.2"]
+    np.testing.assert_array_equal(recorded["stages.2.2.relu2"], recorded["stages.2.2"])
+    assert all((rows >= 0).all() for rows in recorded.values())
+    assert not np.array_equal(recorded["stages.0.0.relu1"], recorded["stages.0.0.relu2"])
+
+
 def test_tensors_give_what_arrays_give_in_memory_and_in_a_cache(tmp_path):
     model, images = nn.Sequential(nn.Linear(4, 3), nn.ReLU()), torch.randn(5, 4)
     expected = activations(model, images.numpy(), ["1"])["1"]
