@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from sleepconv.experiments.paper.numbers import ACCURACY, IMAGENET_RATES, RATES, Accuracy
@@ -292,12 +293,8 @@ _vary(
 )
 
 # The experiments on CIFAR-10 in miniature, everything halved: a run of 200 epochs takes about a core-hour.
-_LEARNED_SLEEP = ("miniature_disinhibited_sleep_every_100", "miniature_circuit_sleep_every_100")
-for _name in (
-    *table_rows("miniature", "cifar10-16x16").values(),
-    *table_rows("miniature-padding0", "cifar10-16x16").values(),
-    *_LEARNED_SLEEP,
-):
+_MINIATURES = (table_rows(_own, "cifar10-16x16").values() for _own in ("miniature", "miniature-padding0"))
+for _name in (*chain(*_MINIATURES), "miniature_disinhibited_sleep_every_100", "miniature_circuit_sleep_every_100"):
     _original = _name.replace("miniature", "cifar10", 1)
     _vary(
         _name,
@@ -326,9 +323,9 @@ register_table(
     caption="ResNet8, a sleep every 100 steps (the paper has no numbers)",
 )
 
-# Appendix A.4: networks on patches that share in their sleep, on the miniature's images.
+# Appendix A.4: networks on patches, on the miniature's images. docs/results.md has the search of their rates.
 _PATCHES = {"vit": ("small_vit", "vision transformer", 1e-3), "mixer": ("mlp_mixer", "MLP-Mixer", 1e-3)}
-for _prefix, (_network, _words, _rate) in _PATCHES.items():
+for _prefix, (_model, _words, _rate) in _PATCHES.items():
     _rows = {}
     for _row in ("convolutional", "local", "sleep_every_1", "sleep_every_10", "sleep_every_100"):
         _name = f"miniature_{_prefix}_{_row}"
@@ -336,8 +333,9 @@ for _prefix, (_network, _words, _rate) in _PATCHES.items():
         _vary(
             _name,
             f"miniature_{_row}",
-            f"Appendix A.4: a small {_words}, {[*_rows][-1]}. The paper has no numbers; one learning rate for all rows.",
-            network=_network,
+            f"Appendix A.4: a small {_words}, {[*_rows][-1]}. Not in the paper; learning rate, one for all rows: the best "
+            "of three on the validation split after one epoch.",
+            network=_model,
             learning_rate=_rate,
             weight_decay=1e-2,
         )

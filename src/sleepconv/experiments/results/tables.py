@@ -195,7 +195,9 @@ def _sheet(
     ]
     notes = _notes(table, at) if scale else []
     if any(row["reestimated"] for row in rows):
-        notes.append("With *: BatchNorm statistics were estimated again on training images; the others: running averages.")
+        notes.append(
+            "With *: BatchNorm statistics were estimated again on training images; the others: running averages."
+        )
     if registered:
         title = f"{table}, {dataset}{', ' * bool(registered.caption)}{registered.caption}: {at}"
         return Sheet(title[0].upper() + title[1:], columns, cells, notes)
