@@ -324,7 +324,7 @@ register_table(
 )
 
 # Appendix A.4: networks on patches, on the miniature's images. docs/results.md has the search of their rates.
-_PATCHES = {"vit": ("small_vit", "vision transformer", 1e-3), "mixer": ("mlp_mixer", "MLP-Mixer", 1e-3)}
+_PATCHES = {"vit": ("small_vit", "vision transformer", 1e-3), "mixer": ("mlp_mixer", "MLP-Mixer", 3e-3)}
 for _prefix, (_model, _words, _rate) in _PATCHES.items():
     _rows = {}
     for _row in ("convolutional", "local", "sleep_every_1", "sleep_every_10", "sleep_every_100"):
@@ -333,8 +333,8 @@ for _prefix, (_model, _words, _rate) in _PATCHES.items():
         _vary(
             _name,
             f"miniature_{_row}",
-            f"Appendix A.4: a small {_words}, {[*_rows][-1]}. Not in the paper; learning rate, one for all rows: the best "
-            "of three on the validation split after one epoch.",
+            f"Appendix A.4: a small {_words}, {[*_rows][-1]}. Not in the paper. Learning rate, one for all rows: the "
+            "best of three on the validation split after one epoch.",
             network=_model,
             learning_rate=_rate,
             weight_decay=1e-2,
