@@ -80,7 +80,7 @@ def comparable_layers(model: nn.Module) -> list[str]:
 
 
 def find_layers(model: nn.Module, names: Iterable[str]) -> dict[str, nn.Module]:
-    """Return the modules with these names; the name of a class, such as ReLU, stands for all modules of that class.
+    """Return the modules with these names; the name of a class, such as ReLU, stands for all of that class.
 
     Raises:
         ValueError: there is no such layer; the nearest name is suggested.
@@ -101,7 +101,7 @@ def find_layers(model: nn.Module, names: Iterable[str]) -> dict[str, nn.Module]:
 
 
 def _of_class(modules: Mapping[str, nn.Module], class_name: str) -> dict[str, nn.Module]:
-    return {name: module for name, module in modules.items() if type(module).__name__ == class_name}
+    return {name: m for name, m in modules.items() if class_name in [kind.__name__ for kind in type(m).__mro__]}
 
 
 def activations(
