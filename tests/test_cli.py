@@ -241,7 +241,7 @@ def test_a_warning_is_a_line_like_other_messages(tmp_path, capsys, monkeypatch):
         ("sleepconv sweep table1 --on r", {"ray"}),
         ("sleepconv data ch", {"check"}),
         ("sleepconv data check fash", {"fashion-mnist"}),
-        ("sleepconv table mini", {"miniature", "miniature-padding0"}),
+        ("sleepconv table mini", {"miniature", "miniature-padding0", "miniature-vit", "miniature-mixer"}),
     ],
 )
 def test_bash_completes_verbs_options_and_names(typed, offered, tmp_path):
