@@ -29,7 +29,7 @@ def networks():
     kept = {}
 
     def build(run, input_size, num_classes):
-        key = (run.network, run.connectivity, run.wake, input_size, num_classes)
+        key = (run.network, run.connectivity, run.wake, run.grids, input_size, num_classes)
         if key not in kept:
             kept.clear()
             kept[key] = build_network(run, input_size, num_classes)
