@@ -74,13 +74,17 @@ def small(run):
 
 
 def kind(name):
-    """What a step and a sleep depend on: not on rates, and of repetitions and periods only on whether there are any."""
+    """What a step and a sleep depend on: not on rates, and of repetitions and periods only on whether there are any.
+
+    How far images are translated matters to none of the networks; those that convolve get all there are.
+    """
     run = recipe(name)
     return small(run).changed(
         name="any",
         learning_rate=1.0,
         weight_decay=1.0,
         epochs=1,
+        padding=run.padding if run.connectivity == "convolutional" else 0,
         repetitions=16 if run.repetitions > 1 else 1,
         sleep_every=run.sleep_every and 1,
         slow_momentum=0.5 if run.slow_momentum else 0.0,
