@@ -29,12 +29,14 @@ class Double(TensorSource):
 
 
 def train_in_double_precision(folder: Path, **options: Any) -> None:
-    torch.set_default_dtype(torch.float64)
     task = load_task("digits", padding=2)
     train_source, evaluation = (Double(s.images, s.transform) for s in (task.train, task.evaluation))
     task = replace(task, train=train_source, evaluation=evaluation)
-    train(RUN, folder, task=task, device="cpu", quiet=True, **options)
-    torch.set_default_dtype(torch.float32)
+    torch.set_default_dtype(torch.float64)
+    try:
+        train(RUN, folder, task=task, device="cpu", quiet=True, **options)
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def train_together(root: Path) -> None:
