@@ -175,6 +175,12 @@ def test_a_sweep_changes_all_its_recipes_and_their_names_tell_how(tmp_path, caps
     assert [run.epochs for run in runs_of(["demo_local"], seeds=2, scale=1.0, settings=["epochs=1"])] == [1, 1]
 
 
+def test_set_can_be_given_several_times(tmp_path, capsys):
+    settings = ["--set", "epochs=1", "--set", "batch_size=6"]
+    assert main(["sweep", "demo_local", *settings, "--runs", str(tmp_path), "--dry-run"]) == 0
+    assert capsys.readouterr().out.startswith("new    demo_local-epochs=1-batch_size=6 ")
+
+
 def test_the_recipes_of_the_demo_can_be_swept_and_make_a_table(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["sweep", "demo", "--dry-run"]) == 0
@@ -235,7 +241,7 @@ def test_a_warning_is_a_line_like_other_messages(tmp_path, capsys, monkeypatch):
         ("sleepconv sweep table1 --on r", {"ray"}),
         ("sleepconv data ch", {"check"}),
         ("sleepconv data check fash", {"fashion-mnist"}),
-        ("sleepconv table mini", {"miniature", "miniature-padding0"}),
+        ("sleepconv table mini", {"miniature", "miniature-padding0", "miniature-vit", "miniature-mixer"}),
     ],
 )
 def test_bash_completes_verbs_options_and_names(typed, offered, tmp_path):

@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch import nn
 
-from sleepconv.brain.activations import Preparation, activations, comparable_layers
+from sleepconv.brain.activations import Preparation, activations, comparable_layers, find_layers
 from sleepconv.models import resnet18, resnet20
 from sleepconv.nn import to_locally_connected
 
@@ -109,6 +109,17 @@ def test_blocks_are_compared_and_the_readout_is_not():
         assert comparable_layers(model) == ["relu", *blocks, "pool"]
     assert comparable_layers(resnet18())[:3] == ["relu", "maxpool", "stages.0.0"]
     assert comparable_layers(network()) == ["2"]
+
+
+def test_the_name_of_a_class_stands_for_all_its_layers_such_as_every_relu_of_every_block():
+    conv, images = resnet20().eval(), torch.randn(2, 3, 8, 8)
+    names = ["relu", *(f"stages.{stage}.{block}.relu{n}" for stage in range(3) for block in range(3) for n in (1, 2))]
+    assert list(find_layers(conv, ["ReLU"])) == names
+    recorded = activations(to_locally_connected(conv, images), images, ["ReLU", "stages.2.2"])
+    assert list(recorded) == [*names, "stages.2.2"]
+    np.testing.assert_array_equal(recorded["stages.2.2.relu2"], recorded["stages.2.2"])
+    assert all((rows >= 0).all() for rows in recorded.values())
+    assert not np.array_equal(recorded["stages.0.0.relu1"], recorded["stages.0.0.relu2"])
 
 
 def test_tensors_give_what_arrays_give_in_memory_and_in_a_cache(tmp_path):

@@ -52,7 +52,7 @@ def representative() -> Iterator[tuple]:
 
 def everything() -> Iterator[tuple]:
     shapes = dict.fromkeys([*RESNET20, *RESNET18])
-    return product(PASSES, TARGETS, ["bf16", "fp32"], shapes, range(len(programs.configurations())))
+    return product(PASSES, TARGETS, DTYPES, shapes, range(len(programs.configurations())))
 
 
 def compiled(name: str, target: int, dtype: str, shape: tuple[int, ...], config: int) -> dict:

@@ -15,6 +15,11 @@ def test_size_width_depth_and_classes_are_the_ones_asked_for(build):
     assert model(torch.randn(2, 3, 12, 12)).shape == (2, 7)
 
 
+def test_images_of_another_size_are_refused():
+    with pytest.raises(ValueError, match=r"expected images of size \(8, 8\), got \(16, 16\)"):
+        small_vit(image_size=8, width=16, depth=1)(torch.zeros(1, 3, 16, 16))
+
+
 def test_without_its_position_embedding_the_transformer_does_not_see_the_order_of_patches_and_with_it_does():
     model = small_vit(image_size=8, width=16, depth=2).double().eval()
     images = torch.randn(2, 3, 8, 8, dtype=torch.float64)

@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,16 +80,28 @@ def comparable_layers(model: nn.Module) -> list[str]:
 
 
 def find_layers(model: nn.Module, names: Iterable[str]) -> dict[str, nn.Module]:
-    """Return the modules with these names; raise a ValueError that suggests the nearest name for an unknown one.
+    """Return the modules with these names; the name of a class, such as ReLU, stands for all of that class.
 
-    >>> find_layers(nn.Sequential(nn.Linear(2, 3), nn.ReLU()), ["1"])
+    Raises:
+        ValueError: there is no such layer; the nearest name is suggested.
+
+    >>> find_layers(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)), ["1"])
     {'1': ReLU()}
+    >>> list(find_layers(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)), ["Linear"]))
+    ['0', '2']
     """
     modules = {name: module for name, module in model.named_modules() if name}
+    found: dict[str, nn.Module] = {}
     for name in names:
-        if name not in modules:
+        chosen = {name: modules[name]} if name in modules else _of_class(modules, name)
+        if not chosen:
             raise ValueError(f"{type(model).__name__} has no layer {name!r}{did_you_mean(name, modules)}")
-    return {name: modules[name] for name in names}
+        found |= chosen
+    return found
+
+
+def _of_class(modules: Mapping[str, nn.Module], class_name: str) -> dict[str, nn.Module]:
+    return {name: m for name, m in modules.items() if class_name in [kind.__name__ for kind in type(m).__mro__]}
 
 
 def activations(
@@ -111,7 +123,7 @@ def activations(
     Args:
         model: any network; it runs in evaluation mode, and its mode is restored.
         images: in any form that ``prepare`` accepts; by default arrays or tensors that are the network's input.
-        layers: names as in ``model.named_modules()``.
+        layers: names as in ``model.named_modules()``, or of classes: "ReLU" for every ReLU.
         prepare: turns a batch of images into the network's input, for example a `Preparation`.
         batch_size: images per forward pass.
         cache: the folder for the files; by default activations stay in memory.
@@ -127,6 +139,7 @@ def activations(
         raise ValueError(f"`images` and `batch_size` must be at least 1, got {len(images)} images and {batch_size}")
     if not layers:
         raise ValueError("`layers` is empty; name at least one layer")
+    layers = list(find_layers(model, layers))
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     store = _Memory(len(images))
     if cache:

@@ -6,6 +6,8 @@ from sleepconv.cli.verbs import Verbs
 from sleepconv.experiments.messages import logger
 from sleepconv.files import output_folder
 
+_LAYERS = "compare these layers, by name or class, such as ReLU (default: blocks)"
+
 
 def add_brain(verbs: Verbs) -> None:
     """Add ``sleepconv brain``."""
@@ -24,6 +26,7 @@ def add_brain(verbs: Verbs) -> None:
     )
     plugin.add_argument("path", metavar="RUN", help="the finished run")
     plugin.add_argument("--out", required=True, metavar="DIR", help="where to make the submission's folder")
+    plugin.add_argument("--layers", nargs="+", metavar="NAME", help=_LAYERS)
     plugin.set_defaults(run=_plugin)
 
 
@@ -42,7 +45,7 @@ def _add_score(actions: Verbs) -> None:
     )
     score.add_argument("--untrained", action="store_true", help="also score the networks before training")
     score.add_argument("--pixels", action="store_true", help="also score the pixels of the images")
-    score.add_argument("--layers", nargs="+", metavar="NAME", help="compare only these layers (default: blocks)")
+    score.add_argument("--layers", nargs="+", metavar="NAME", help=_LAYERS)
     score.add_argument("--data-dir", metavar="DIR", help="where CIFAR-10 is, whose test images behaviour needs")
     score.add_argument("--json", action="store_true", help="print table and records as JSON")
     score.set_defaults(run=_score)
@@ -95,5 +98,5 @@ def _table(options: argparse.Namespace) -> int:
 def _plugin(options: argparse.Namespace) -> int:
     from sleepconv.experiments.brain.plugin import write_plugin
 
-    print(write_plugin(options.path, output_folder(options.out)))
+    print(write_plugin(options.path, output_folder(options.out), layers=options.layers))
     return 0

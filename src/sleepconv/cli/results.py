@@ -286,8 +286,8 @@ def add_table(verbs: Verbs) -> None:
         "table",
         help="a table of the paper from records: ours beside the paper's",
         description="Tables 1, 2, 4-6 and 13 (accuracy), 7-9 (max - min over seeds), 10-12 (hyperparameters), and "
-        "ours: learning-speed, miniature, miniature-padding0, wake, wake-bartunov. Each scale has its own table; "
-        "what is missing is shown as a dash.",
+        "ours: learning-speed, miniature, miniature-padding0, learned-sleep, miniature-vit, miniature-mixer, wake, "
+        "wake-bartunov. Each scale has its own table; what is missing is shown as a dash.",
         epilog="example: sleepconv table 1 --dataset cifar10 --format markdown",
     )
     verb.add_argument(
@@ -296,6 +296,7 @@ def add_table(verbs: Verbs) -> None:
     verb.add_argument("--dataset", metavar="NAME", help="only this one")
     verb.add_argument("--runs", metavar="DIR", nargs="+", help="folders of records (default: results and runs)")
     verb.add_argument("--scale", type=float, metavar="S", help="only records of this scale (default: each scale found)")
+    verb.add_argument("--trained", action="store_true", help="only rows that have records")
     verb.add_argument("--format", choices=["text", "markdown", "latex", "csv"], default="text", help="default: text")
     verb.add_argument("--json", action="store_true", help="the numbers for a script")
     verb.add_argument("--out", metavar="FILE", help="write it there instead of printing it")
@@ -311,7 +312,7 @@ def _table(options: argparse.Namespace) -> int:
     from sleepconv.experiments.results.records import DEFAULT_RUNS
 
     out = output_file(options.out) if options.out else None
-    chosen = {"dataset": options.dataset, "scale": options.scale}
+    chosen = {"dataset": options.dataset, "scale": options.scale, "trained": options.trained}
     blocks, left_out = tables.blocks(options.table, _existing(options.runs) or DEFAULT_RUNS, **chosen)
     text = json.dumps([b.as_dict() for b in blocks]) + "\n" if options.json else tables.rendered(blocks, options.format)
     if out:

@@ -17,11 +17,14 @@ class PatchEmbedding(nn.Module):
     def __init__(self, image_size: int, patch_size: int, width: int) -> None:
         super().__init__()
         check_divisible("image_size", check_int("image_size", image_size), "patch_size", patch_size)
+        self.image_size = (image_size, image_size)
         self.num_patches = (image_size // patch_size) ** 2
         self.projection = nn.Conv2d(3, width, patch_size, stride=patch_size)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the tokens of a batch of images."""
+        if tuple(images.shape[-2:]) != self.image_size:
+            raise ValueError(f"expected images of size {self.image_size}, got {tuple(images.shape[-2:])}")
         return self.projection(images).flatten(2).mT
 
 

@@ -14,7 +14,7 @@ class ResidualBlock(nn.Module):
         self.norm1 = nn.BatchNorm2d(out_channels)
         self.conv2 = nn.Conv2d(out_channels, out_channels, 3, padding=1, bias=False)
         self.norm2 = nn.BatchNorm2d(out_channels)
-        self.relu = nn.ReLU(inplace=True)
+        self.relu1, self.relu2 = nn.ReLU(inplace=True), nn.ReLU(inplace=True)
         self.shortcut = nn.Sequential()
         if stride != 1 or in_channels != out_channels:
             self.shortcut = nn.Sequential(
@@ -24,8 +24,8 @@ class ResidualBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return relu(f(x) + shortcut(x))."""
-        y = self.relu(self.norm1(self.conv1(x)))
-        return self.relu(self.norm2(self.conv2(y)) + self.shortcut(x))
+        y = self.relu1(self.norm1(self.conv1(x)))
+        return self.relu2(self.norm2(self.conv2(y)) + self.shortcut(x))
 
 
 def _stage(in_channels: int, out_channels: int, *, blocks: int, stride: int) -> nn.Sequential:

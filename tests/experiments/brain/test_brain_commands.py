@@ -5,9 +5,11 @@ import shutil
 
 import numpy as np
 import pytest
+from torch import nn
 
 from sleepconv.cli import main
 from sleepconv.experiments.brain import scoring
+from sleepconv.experiments.runs import RunFolder
 
 
 def score(runs, recordings, out, *more: str) -> int:
@@ -108,6 +110,15 @@ def test_a_plugin_is_a_folder_of_valid_python_with_the_weights(runs, tmp_path, c
         path.read_bytes() for path in (folder / "run" / "model.safetensors", runs / "small" / "model.safetensors")
     ]
     assert weights[0] == weights[1]
+
+
+def test_a_plugin_names_the_layers_that_were_chosen(runs, tmp_path):
+    assert main(["brain", "plugin", str(runs / "small"), "--out", str(tmp_path), "--layers", "ReLU"]) == 0
+    written = (tmp_path / "sleepconv_small_scale_1_seed_0" / "model.py").read_text()
+    model = RunFolder(runs / "small").load_model()
+    relus = [name for name, module in model.named_modules() if isinstance(module, nn.ReLU)]
+    assert len(relus) > 1
+    assert f"LAYERS = {relus}\n" in written
 
 
 def test_a_plugin_of_an_unfinished_run_leaves_nothing(runs, tmp_path, capsys):

@@ -23,7 +23,7 @@ SMALL_CROP = 97
 
 
 def network_of(run):
-    return run.dataset, run.network, run.connectivity, run.wake
+    return run.dataset, run.network, run.connectivity, run.wake, run.grids
 
 
 @pytest.fixture(scope="module")

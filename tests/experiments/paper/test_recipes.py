@@ -94,6 +94,24 @@ def test_the_hebbian_sleeper_has_an_instant_twin():
     assert learned.changed(name=instant.name, sleep_rule="instant", sleep_options={}) == instant
 
 
+def test_learned_sleep_differs_from_its_twin_in_its_sleep_alone():
+    instant, hebbian, grids, circuit, local = map(recipe, table_rows("learned-sleep", "cifar10-16x16").values())
+    for learned in (hebbian, grids, circuit):
+        as_instant = {"name": instant.name, "sleep_rule": "instant", "sleep_options": {}, "grids": "given"}
+        assert learned.changed(**as_instant) == instant
+        assert learned != instant
+    assert grids == hebbian.changed(name=grids.name, grids="learned")
+    assert (local.sleep_every, circuit.sleep_rule) == (None, "network_circuit")
+
+
+@pytest.mark.parametrize("table", ["miniature-vit", "miniature-mixer"])
+def test_networks_on_patches_differ_from_each_other_in_connectivity_and_sleep_alone(table):
+    shared, *others = map(recipe, table_rows(table, "cifar10-16x16").values())
+    assert [run.sleep_every for run in others] == [None, 1, 10, 100]
+    for run in others:
+        assert run == shared.changed(name=run.name, connectivity="local", sleep_every=run.sleep_every)
+
+
 def test_longer_training_has_a_smaller_rate_and_4_or_8_times_the_epochs():
     for dataset in ("cifar10", "cifar100", "tiny_imagenet"):
         plain = recipe(f"{dataset}_local")

@@ -113,9 +113,10 @@ def test_a_run_that_stops_anywhere_ends_with_the_same_bits(tmp_path: Path, small
         {"optimizer": "sgd", "learning_rate": 0.1, "slow_momentum": 0.5, "share_moments": True},
         {"sleep_every": 1, "share_gradients": True, "start": "shared", "warm_up": 4, "rest_learning_rate": 1e-2},
         {"restart_each_epoch": True, "momentum": 0.95, "statistics": "reestimated", "slow_momentum": 0.5},
+        {"grids": "learned", "sleep_rule": "hebbian", "sleep_options": {"patterns": "disinhibited", "steps": 1}},
     ],
 )
-def test_a_run_with_another_optimizer_ends_with_the_same_bits_too(tmp_path: Path, small: Run, assert_same_end, changes):
+def test_a_run_with_other_settings_ends_with_the_same_bits_too(tmp_path: Path, small: Run, assert_same_end, changes):
     run = small.changed(**changes)
     train(run, tmp_path / "whole", quiet=True)
     for stop in (2, 4, None):

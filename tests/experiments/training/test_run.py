@@ -2,6 +2,7 @@ import json
 
 import pytest
 import torch
+from torch import nn
 
 from sleepconv.experiments.runs import Run, find_runs, run_path
 from sleepconv.experiments.runs.run import CHOICES
@@ -142,6 +143,18 @@ def test_a_network_with_learned_grids_has_them_before_training(small: Run):
     for layer in layers.values():
         assert layer.assigned_grids is not None
         assert adjusted_rand_index(layer.grids, lateral_grids(layer.output_size, 3)) == 1
+
+
+@pytest.mark.parametrize("network", ["small_vit", "mlp_mixer"])
+def test_a_local_network_on_patches_shares_nothing_but_its_classifier_and_can_start_shared(small: Run, network: str):
+    shared = small.changed(network=network, connectivity="convolutional", sleep_every=None)
+    local = shared.changed(connectivity="local", start="shared")
+    networks = [build_network(run, (3, 16, 16), 10) for run in (shared, local)]
+    kinds = {type(module).__name__ for module in networks[1].modules() if hasattr(module, "weight")}
+    assert kinds == {"LocallyConnected2d", "PerPatchLinear", "LayerNorm", "Linear"}
+    assert [name for name, module in networks[1].named_modules() if type(module) is nn.Linear] == ["classifier"]
+    images = torch.randn(2, 3, 16, 16)
+    torch.testing.assert_close(*(model(images) for model in networks))
 
 
 def test_gradients_are_shared_only_with_a_sleep_after_every_step(small: Run):

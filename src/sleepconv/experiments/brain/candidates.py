@@ -95,12 +95,17 @@ def _row_name(run: Run) -> str:
 
     >>> _row_name(Run(name="mine", dataset="cifar10", connectivity="local", learning_rate=1e-3, sleep_every=10))
     'ws(10)'
+    >>> run = Run("mine", "cifar10", connectivity="local", learning_rate=1e-3, sleep_every=10, slow_momentum=0.8)
+    >>> _row_name(run)
+    'ws(10), slow momentum'
     """
     if run.sleep_every is None:
         return _CONNECTIVITY[run.connectivity]
     rule = "" if run.sleep_rule == "instant" else f", {run.sleep_rule}"
     first = ", after first" if run.connectivity == "local_after_first" else ""
-    return f"ws({run.sleep_every}{rule}{first})"
+    treatment = ", shared gradients" * run.share_gradients + ", slow momentum" * bool(run.slow_momentum)
+    periods = ", two periods" * isinstance(run.sleep_options.get("period"), list)
+    return f"ws({run.sleep_every}{rule}{first}){treatment}{periods}"
 
 
 def preparation_for(dataset: str, input_size: tuple[int, int, int], data_dir: StrPath | None = None) -> Preparation:

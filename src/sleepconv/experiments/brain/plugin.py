@@ -2,11 +2,12 @@
 
 import re
 import shutil
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from string import Template
 
-from sleepconv.brain.activations import comparable_layers
+from sleepconv.brain.activations import comparable_layers, find_layers
 from sleepconv.experiments.brain.candidates import preparation_for
 from sleepconv.experiments.data.description import StrPath
 from sleepconv.experiments.runs import RunFolder
@@ -68,25 +69,26 @@ def test_has_identifier():
 """)
 
 
-def write_plugin(path: StrPath, out: StrPath) -> Path:
+def write_plugin(path: StrPath, out: StrPath, *, layers: Sequence[str] | None = None) -> Path:
     """Write a finished run atomically as the folder ``out/identifier``, and return it.
 
     Brain-Score labels images with the last layer of a network that was trained on ImageNet. For other networks it
-    trains its own classifier on the layer before the last.
+    trains its own classifier on the layer before the last. It chooses the layer of each region among ``layers``, by
+    default all `comparable_layers`.
     """
     folder = RunFolder(path)
     run = folder.recipe()
     model = folder.load_model()
     _, facts = read_tensors(folder.path / WEIGHTS)
     channels, height, width = facts["input_size"]
-    layers = comparable_layers(model)
+    comparable = comparable_layers(model)
     identifier = re.sub(r"\W+", "_", f"sleepconv_{run.name}_scale_{run.scale:g}_seed_{run.seed}").lower()
     words = {
         "identifier": identifier,
         "row": run.name,
         "dataset": run.dataset,
-        "layers": repr(layers),
-        "readout": layers[-1],
+        "layers": repr(list(find_layers(model, layers)) if layers else comparable),
+        "readout": comparable[-1],
         "prepare": repr(preparation_for(run.dataset, (channels, height, width))),
         "image_size": str(height),
     }

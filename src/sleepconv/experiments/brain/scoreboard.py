@@ -9,6 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -44,7 +45,7 @@ PAPER = {_ROWS[row]: {**areas, "mean": areas["average"]} for row, areas in BRAIN
 _KINDS = ("trained", "untrained", "pixels")
 _AGREEMENT = ("kappa", "rank_correlation", "cross_entropy")
 _COLOURS = dict(zip(_ORDER, ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00"), strict=True))
-_LINES = {"trained": "-", "untrained": ":"}
+_LINES = {"trained": "-", "untrained": ":", "shared gradients": "--", "two periods": "-.", "slow momentum": "--"}
 
 
 @dataclass(frozen=True)
@@ -197,10 +198,9 @@ def draw(records: Sequence[ScoreRecord], stem: Path) -> list[Path]:
         grid.flat[0].plot([], [], "o", color="0.3", mfc="none", ms=7, label="chosen on the other half of the images")
         lines = [pair for axes in grid.flat for pair in zip(*axes.get_legend_handles_labels(), strict=True)]
         shown = {label: line for line, label in lines}
-        figure.tight_layout(rect=(0, 0.4 / (2.8 * rows + 0.5), 1, 1))
-        figure.legend(
-            shown.values(), shown.keys(), loc="lower center", ncols=len(shown) if len(shown) < 9 else 5, fontsize=8
-        )
+        across = len(shown) if len(shown) < 9 else 5
+        figure.tight_layout(rect=(0, 0.2 * max(2, ceil(len(shown) / across)) / (2.8 * rows + 0.5), 1, 1))
+        figure.legend(shown.values(), shown.keys(), loc="lower center", ncols=across, fontsize=8)
         paths = save(figure, stem)
         pyplot.close(figure)
     return paths
@@ -380,10 +380,11 @@ def _draw_panel(axes: Axes, panel: _Panel) -> None:
 def _draw_line(axes: Axes, record: ScoreRecord, entry: dict[str, Any], depth: list[str]) -> None:
     """Draw one network's layers in order, with a ring around the one that the other half of the images chose."""
     label = record["row"] if record["kind"] == "trained" else f"{record['row']}, untrained"
-    colour = _COLOURS.get(record["row"], "0.3")
+    colour = _COLOURS.get(record["row"].partition(", ")[0], "0.3")
+    line = _LINES.get(record["row"].rpartition(", ")[2], _LINES[record["kind"]])
     places = [depth.index(layer) for layer in entry["layers"]]
     values = [layer["r"] for layer in entry["layers"].values()]
-    axes.plot(places, values, color=colour, ls=_LINES[record["kind"]], marker=".", ms=3, lw=1.2, label=label)
+    axes.plot(places, values, color=colour, ls=line, marker=".", ms=3, lw=1.2, label=label)
     axes.plot(depth.index(entry["layer"]), entry["layers"][entry["layer"]]["r"], "o", color=colour, mfc="none", ms=7)
 
 

@@ -4,11 +4,11 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from sleepconv.experiments.paper.numbers import ACCURACY, IMAGENET_RATES, RATES, Accuracy
 from sleepconv.experiments.paper.rows import (
-    OWN_TABLES,
     PADDING,
     REGISTERED_TABLES,
     ROW_SETTINGS,
@@ -293,17 +293,55 @@ _vary(
 )
 
 # The experiments on CIFAR-10 in miniature, everything halved: a run of 200 epochs takes about a core-hour.
-for _own in ("miniature", "miniature-padding0"):
-    for _name in table_rows(_own, OWN_TABLES[_own].dataset).values():
-        _original = _name.replace("miniature", "cifar10", 1)
+_MINIATURES = (table_rows(_own, "cifar10-16x16").values() for _own in ("miniature", "miniature-padding0"))
+for _name in (*chain(*_MINIATURES), "miniature_disinhibited_sleep_every_100", "miniature_circuit_sleep_every_100"):
+    _original = _name.replace("miniature", "cifar10", 1)
+    _vary(
+        _name,
+        _original,
+        f"{_original} in miniature: ResNet8 on 16×16 images, padding halved. Not in the paper.",
+        dataset="cifar10-16x16",
+        network="resnet8",
+        padding=RECIPES[_original].padding // 2,
+    )
+_vary(
+    "miniature_learned_grids_sleep_every_100",
+    "miniature_disinhibited_sleep_every_100",
+    "miniature_disinhibited_sleep_every_100, but who shares with whom was learned, too, from the patterns of the layer "
+    "below (docs/ideas/learned-grids.md). Not in the paper, which only suggests it.",
+    grids="learned",
+)
+register_table(
+    "learned-sleep",
+    {
+        "at once (given)": "miniature_sleep_every_100",
+        "Hebbian, in the whole network": "miniature_disinhibited_sleep_every_100",
+        "Hebbian, along learned grids": "miniature_learned_grids_sleep_every_100",
+        "in the circuit": "miniature_circuit_sleep_every_100",
+        "never (LC)": "miniature_local",
+    },
+    caption="ResNet8, a sleep every 100 steps (the paper has no numbers)",
+)
+
+# Appendix A.4: networks on patches, on the miniature's images. docs/results.md has the search of their rates.
+_PATCHES = {"vit": ("small_vit", "vision transformer", 1e-3), "mixer": ("mlp_mixer", "MLP-Mixer", 3e-3)}
+for _prefix, (_model, _words, _rate) in _PATCHES.items():
+    _rows = {}
+    for _row in ("convolutional", "local", "sleep_every_1", "sleep_every_10", "sleep_every_100"):
+        _name = f"miniature_{_prefix}_{_row}"
+        _rows[label(_row).replace("conv", "shared").replace("LC", "per patch")] = _name
         _vary(
             _name,
-            _original,
-            f"{_original} in miniature: ResNet8 on 16×16 images, padding halved. Not in the paper.",
-            dataset=OWN_TABLES[_own].dataset,
-            network="resnet8",
-            padding=RECIPES[_original].padding // 2,
+            f"miniature_{_row}",
+            f"Appendix A.4: a small {_words}, {[*_rows][-1]}. Not in the paper. Learning rate, one for all rows: the "
+            "best of three on the validation split after one epoch.",
+            network=_model,
+            learning_rate=_rate,
+            weight_decay=1e-2,
         )
+    register_table(
+        f"miniature-{_prefix}", _rows, caption=f"a small {_words} on 16×16 images (the paper has no numbers)"
+    )
 
 # The network of Bartunov et al. (2018), without translations, as there. The rates are ours and were not searched.
 _BARTUNOV: dict[str, dict[str, Any]] = {

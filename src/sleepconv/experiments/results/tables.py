@@ -9,7 +9,7 @@ import csv
 import io
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from statistics import mean
 from typing import Any
@@ -84,7 +84,12 @@ class Block:
 
 
 def blocks(
-    table: TableName, paths: Paths, *, dataset: str | None = None, scale: float | None = None
+    table: TableName,
+    paths: Paths,
+    *,
+    dataset: str | None = None,
+    scale: float | None = None,
+    trained: bool = False,
 ) -> tuple[list[Block], list[str]]:
     """Fill a table of the paper with the records in some folders.
 
@@ -93,6 +98,7 @@ def blocks(
         paths: folders of runs.
         dataset: only this one; by default all that the table has.
         scale: only this one; by default every scale that has records, each in its own block.
+        trained: leave out rows without records.
 
     Returns:
         one block for each dataset and scale, and a line about each record that was left out.
@@ -104,7 +110,7 @@ def blocks(
     found, left_out = [], []
     for each in datasets_of(table) if dataset is None else [dataset]:
         made, without = (_rate_blocks if table in RATES else _result_blocks)(table, each, paths, scale)
-        found += made
+        found += [replace(block, rows=[row for row in block.rows if row["seeds"] or not trained]) for block in made]
         left_out += without
     return found, list(dict.fromkeys(left_out))  # one that cannot be read may belong to any of the datasets
 
@@ -203,7 +209,9 @@ def _sheet(
     ]
     notes = _notes(table, at) if scale else []
     if any(row["reestimated"] for row in rows):
-        notes.append("* evaluated with BatchNorm statistics estimated again on training images; the others: running.")
+        notes.append(
+            "With *: BatchNorm statistics were estimated again on training images; the others: running averages."
+        )
     if registered:
         title = f"{table}, {dataset}{', ' * bool(registered.caption)}{registered.caption}: {at}"
         return Sheet(title[0].upper() + title[1:], columns, cells, notes)
@@ -296,6 +304,8 @@ def _csv(made: list[dict[str, Any]]) -> str:
     lines = [
         {**{key: block[key] for key in ("table", "dataset", "scale")}, **row} for block in made for row in block["rows"]
     ]
+    if not lines:
+        return ""
     content = io.StringIO()
     writer = csv.DictWriter(content, fieldnames=list(lines[0]), lineterminator="\n")
     writer.writeheader()

@@ -85,7 +85,7 @@ class Registry(Mapping[str, Any]):
 NETWORKS = Registry(
     "network",
     "sleepconv.experiments.training.network",
-    ("resnet8", "resnet20", "resnet18", "resnet18_3x3", "tanh_network", "three_layers"),
+    ("resnet8", "resnet20", "resnet18", "resnet18_3x3", "small_vit", "mlp_mixer", "tanh_network", "three_layers"),
 )
 """Functions of the number of channels and classes that return a convolutional network."""
 

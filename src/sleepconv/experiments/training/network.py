@@ -9,8 +9,9 @@ from torch.optim import Optimizer
 
 from sleepconv.experiments.runs.registry import NETWORKS, RULES
 from sleepconv.experiments.runs.run import Run
-from sleepconv.models import resnet8, resnet18, resnet20, tanh_network, three_layers
-from sleepconv.nn import to_locally_connected
+from sleepconv.models import mlp_mixer, resnet8, resnet18, resnet20, small_vit, tanh_network, three_layers
+from sleepconv.models.patch_models import PatchModel
+from sleepconv.nn import to_locally_connected, to_per_patch
 from sleepconv.optim import scaled_groups
 from sleepconv.sleep import Circuit, Hebbian, Instant, LateralLearning, NetworkCircuit, Rule, Sleep, learn_all_grids_
 from sleepconv.sleep.layers import sleeping_layers, unwrapped
@@ -22,6 +23,8 @@ _OUR_NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {
     "resnet20": lambda channels, classes: _for_colour(channels, resnet20(classes)),
     "resnet18": lambda channels, classes: _for_colour(channels, resnet18(classes)),
     "resnet18_3x3": lambda channels, classes: _for_colour(channels, resnet18(classes, stem="3x3")),
+    "small_vit": lambda channels, classes: _for_colour(channels, small_vit(classes, image_size=16)),
+    "mlp_mixer": lambda channels, classes: _for_colour(channels, mlp_mixer(classes, image_size=16)),
     "tanh_network": lambda channels, classes: _for_colour(channels, tanh_network(classes)),
     "three_layers": lambda channels, classes: three_layers(classes, in_channels=channels),
 }
@@ -53,6 +56,8 @@ def build_network(run: Run, input_size: tuple[int, int, int], num_classes: int) 
         else:
             kept, shared = _KEPT_CONVOLUTIONS[run.connectivity], run.start == "shared"
             model = to_locally_connected(model, sample, keep_first=kept, copy_weights=shared, inplace=True)
+            if isinstance(model, PatchModel):
+                model = to_per_patch(model, sample, copy_weights=shared, inplace=True)
         if run.grids == "learned":
             learn_all_grids_(model, image_shape=input_size, learning=LateralLearning(seed=run.seed))
         if run.wake == "backprop":

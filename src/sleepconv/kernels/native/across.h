@@ -95,10 +95,14 @@ struct Across {
     explicit Across(const Geometry &geometry)
         : g(geometry), shape(geometry), columns(ceil_div(g.batch, Vector<T>::lanes) * Vector<T>::lanes) {}
 
-    // Whether transposing the activations costs less than repacking the filters, with vectors nearly full.
+    // Whether transposing the activations costs less than repacking the filters, with vectors nearly full. A few input
+    // channels would leave vectors along them nearly empty, whatever the batch.
     bool pays(Pass pass) const {
-        return pass != WEIGHT_GRADIENT && 4 * g.batch >= 3 * columns &&
-               g.batch * (shape.in + shape.out) <= 2 * shape.inputs * shape.out;
+        constexpr int64_t lanes = Vector<T>::lanes;
+        if (pass == WEIGHT_GRADIENT || 4 * g.batch < 3 * columns) return false;
+        if (pass == INPUT_GRADIENT && 2 * shape.in <= lanes) return true;
+        return g.batch <= 4 * lanes && g.batch * (shape.in + shape.out) <= shape.inputs * shape.out &&
+               (pass == FORWARD || g.batch <= shape.in);
     }
 
     Plan plan(Pass pass, int threads) const {

@@ -49,10 +49,51 @@ struct Operands {
     int64_t a_offset, panel_offset;  // of this tile within every segment
 };
 
-// A few steps along the depth. Several at a time, so that the address of a row is computed once for them.
-template <class T, int ROWS, int VECTORS, int STEPS>
-inline __attribute__((always_inline)) void steps(const T *a, int64_t row_step, int64_t k_step, const T *panel,
-                                                 int64_t panel_stride, typename Vector<T>::type (*sum)[VECTORS]) {
+// Keep the compiler from computing with a value in advance: it would keep the address of every row in memory.
+template <class P>
+inline __attribute__((always_inline)) void opaque(P &value) {
+#if defined(__GNUC__)
+    asm volatile("" : "+r"(value));
+#endif
+}
+
+// Rows of numbers: one pointer to every fourth row, from which an instruction reaches the others by itself.
+template <class T, int ROWS>
+struct Rows {
+    static constexpr int groups = (ROWS + 3) / 4;
+    const char *group[groups];
+    int64_t stride, thrice;
+
+    Rows(const T *first, int64_t row_stride) : stride(row_stride * int64_t(sizeof(T))), thrice(3 * stride) {
+        SLEEPCONV_UNROLL
+        for (int i = 0; i < groups; ++i) group[i] = reinterpret_cast<const char *>(first) + 4 * i * stride;
+    }
+    T at(int row, int k) const {
+        const char *from = group[row / 4] + (row % 4 == 3 ? thrice : row % 4 * stride);
+        return reinterpret_cast<const T *>(from)[k];
+    }
+    void advance(int k) {
+        SLEEPCONV_UNROLL
+        for (int i = 0; i < groups; ++i) {
+            group[i] += k * sizeof(T);
+            opaque(group[i]);
+        }
+        opaque(stride);
+        opaque(thrice);
+    }
+};
+
+// The same for numbers of which each row has the next: a transposed matrix.
+template <class T>
+struct Columns {
+    const T *first;
+    T at(int row, int) const { return first[row]; }
+};
+
+// A few steps along the depth.
+template <class T, int ROWS, int VECTORS, int STEPS, class A>
+inline __attribute__((always_inline)) void steps(const A &a, const T *panel, int64_t panel_stride,
+                                                 typename Vector<T>::type (*sum)[VECTORS]) {
     using V = Vector<T>;
     typename V::type b[STEPS][VECTORS];
     SLEEPCONV_UNROLL
@@ -64,7 +105,7 @@ inline __attribute__((always_inline)) void steps(const T *a, int64_t row_step, i
         SLEEPCONV_UNROLL
         for (int k = 0; k < STEPS; ++k)
             SLEEPCONV_UNROLL
-            for (int v = 0; v < VECTORS; ++v) sum[r][v] += a[r * row_step + k * k_step] * b[k][v];
+            for (int v = 0; v < VECTORS; ++v) sum[r][v] += a.at(r, k) * b[k][v];
 }
 
 template <class T, int ROWS, int VECTORS, bool TRANSPOSED>
@@ -85,19 +126,29 @@ void tile(const Operands<T> &in, T *out, int64_t out_stride, bool add, int64_t c
         if constexpr (TRANSPOSED) {
             for (int64_t k = 0; k < in.depth; ++k, a += in.a_stride, panel += in.panel_stride) {
                 __builtin_prefetch(a + 8 * in.a_stride);
-                steps<T, ROWS, VECTORS, 1>(a, 1, 0, panel, 0, sum);
+                steps<T, ROWS, VECTORS, 1>(Columns<T>{a}, panel, 0, sum);
             }
         } else {
             const T *soon = s + 1 < in.count ? in.segments[s + 1].a + in.a_offset
                                              : in.segments[0].a + in.a_offset + ROWS * in.a_stride;
-            int64_t k = 0;
-            for (; k + STEP <= in.depth; k += STEP, a += STEP, panel += STEP * in.panel_stride) {
+            Rows<T, ROWS> rows(a, in.a_stride);
+            for (int64_t k = 0; k < in.depth;) {
+                const T *line = soon + k;
                 SLEEPCONV_UNROLL
-                for (int r = 0; r < STEP; ++r) __builtin_prefetch(soon + ((k + r) % 16) * in.a_stride + (k + r) / 16 * 16);
-                steps<T, ROWS, VECTORS, STEP>(a, in.a_stride, 1, panel, in.panel_stride, sum);
+                for (int r = 0; r < ROWS; ++r, line += in.a_stride) {
+                    __builtin_prefetch(line);
+                    opaque(line);
+                }
+                const int64_t end = smaller(in.depth, k + int64_t(64 / sizeof(T)));
+                for (; k + STEP <= end; k += STEP, panel += STEP * in.panel_stride) {
+                    steps<T, ROWS, VECTORS, STEP>(rows, panel, in.panel_stride, sum);
+                    rows.advance(STEP);
+                }
+                for (; k < end; ++k, panel += in.panel_stride) {
+                    steps<T, ROWS, VECTORS, 1>(rows, panel, 0, sum);
+                    rows.advance(1);
+                }
             }
-            for (; k < in.depth; ++k, ++a, panel += in.panel_stride)
-                steps<T, ROWS, VECTORS, 1>(a, in.a_stride, 1, panel, in.panel_stride, sum);
         }
     }
     SLEEPCONV_UNROLL
@@ -144,8 +195,8 @@ struct Product {
 
 template <class T, bool TRANSPOSED>
 void multiply(const Product<T> &p, int64_t rows, int64_t columns, T *out, int64_t out_stride, bool add) {
-    const int64_t row_block = 128;
-    const int64_t chunk = larger(1, 16384 / int64_t(p.depth * p.width * sizeof(T)));
+    const int64_t row_block = 144;  // whole tiles of 12 and of 16 rows
+    const int64_t chunk = larger(1, 24576 / int64_t(p.depth * p.width * sizeof(T)));
     for (int64_t row = 0; row < rows; row += row_block) {
         const int64_t height = smaller(row_block, rows - row);
         int64_t s = 0;
