@@ -80,8 +80,9 @@ def test_what_an_extension_registers_is_trained_swept_listed_and_put_into_a_tabl
     (tmp_path / "my_stripes.py").write_text(EXTENSION)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SLEEPCONV_EXTENSIONS", "my_stripes.py")
-    assert main(["sweep", "stripes", "--jobs", "2"]) == 0
-    assert "2 runs: 2 done" in capsys.readouterr().out
+    assert main(["train", "stripes_local"]) == 0
+    assert main(["sweep", "stripes"]) == 0
+    assert "2 runs: 1 done, 1 done before" in capsys.readouterr().out
     assert main(["table", "stripes", "--json"]) == 0
     (block,) = json.loads(capsys.readouterr().out)
     assert [(row["row"], row["seeds"]) for row in block["rows"]] == [("LC", [0]), ("LC that sleeps", [0])]

@@ -63,7 +63,7 @@ def frames_per_second(page):
         let frames = 0;
         const frame = (now) => {
             frames++;
-            if (now - start > 2000) done((1000 * frames) / (now - start));
+            if (now - start > 1000) done((1000 * frames) / (now - start));
             else requestAnimationFrame(frame);
         };
         requestAnimationFrame(frame);

@@ -3,7 +3,9 @@
     python tests/kernels/compile_programs.py          # one representative shape for each property
     python tests/kernels/compile_programs.py 0 2      # every layer of both networks of the paper, first of two parts
 
-Run it in a process of its own, without Triton's interpreter: ``test_triton.py`` starts it and checks the lines.
+The last line has the graph that ``torch.compile`` hands to its backend for a layer and its gradients on a GPU.
+Run it in a process of its own with SLEEPCONV_KERNEL=triton, without Triton's interpreter: ``test_triton.py`` starts it
+and checks the lines.
 """
 
 import json
@@ -17,10 +19,14 @@ from pathlib import Path
 
 import torch
 import triton
+from torch._functorch.aot_autograd import aot_export_joint_simple
+from torch._subclasses.fake_tensor import FakeTensorMode
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from sleepconv import kernels
 from sleepconv.experiments.bench.roofline import RESNET18, RESNET20
+from sleepconv.functional import locally_connected2d
 from sleepconv.kernels import Geometry, programs
 from sleepconv.kernels.triton import arguments
 
@@ -31,12 +37,12 @@ TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 
 
 def representative() -> Iterator[tuple]:
-    """Every pass, target, precision and number of channels at least once, each with one configuration."""
-    wide, narrow, strided, stem = (64, 64, 3, 1, 8), (16, 16, 3, 1, 32), (128, 256, 3, 2, 14), (3, 32, 7, 2, 224)
-    yield from product(PASSES, TARGETS, ["bf16"], [wide], [2])
-    yield from product(PASSES, [90], ["fp16"], [strided], [1])
+    """Every pass for every target, with each precision, number of channels and configuration at least once."""
+    narrow, strided, stem = (16, 16, 3, 1, 32), (128, 256, 3, 2, 14), (3, 32, 7, 2, 224)
     yield from product(PASSES, [80], ["fp32"], [narrow], [0])
+    yield from product(PASSES, [90], ["fp16"], [strided], [1])
     yield from product(PASSES, [100], ["bf16"], [stem], [3])
+    yield ("forward", 80, "bf16", (64, 64, 3, 1, 8), 2)
     # These spill if the assembler is left alone.
     yield from [
         ("forward", 100, "fp32", (64, 128, 1, 2, 28), 0),
@@ -109,12 +115,38 @@ def compiled_sharing(target: int, dtype: str) -> dict:
     return {"pass": "share", "dtype": dtype} | report(source, target, triton.Config({}))
 
 
+class A100:
+    """All that PyTorch asks of Triton's driver to find out which arguments a program changes."""
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", 80, 32)
+
+
+def traced() -> str:
+    """Trace a layer and its gradients.
+
+    There is no GPU here, and PyTorch without CUDA cannot differentiate fake tensors on one: fake tensors on the CPU
+    take the way of those on a GPU.
+    """
+    triton.runtime.driver.set_active(A100())
+    kernels._check_runs_on = lambda name, tensor: None
+    with FakeTensorMode():
+        x = torch.empty(16, 8, 6, 6, requires_grad=True)
+        weight = torch.empty(6, 6, 4, 8, 3, 3, requires_grad=True)
+        joint = aot_export_joint_simple(
+            lambda x, weight: (locally_connected2d(x, weight, padding=1, position_major=True),),
+            (x, weight),
+            trace_joint=True,
+        )
+    return str(joint.graph)
+
+
 def main(part: str = "0", parts: str = "") -> None:
     cases = [*everything(), *product(TARGETS, DTYPES)] if parts else [*representative(), (80, "bf16"), (100, "fp32")]
     for case in cases[int(part) :: int(parts or 1)]:
         line = compiled_sharing(*case) if len(case) == 2 else compiled(*case)
         sys.stdout.write(json.dumps(line) + "\n")
-        sys.stdout.flush()
+    sys.stdout.write(json.dumps({"graph": traced()}))
 
 
 if __name__ == "__main__":

@@ -1,3 +1,3 @@
 """Programs that ``test_triton.py`` runs in processes of their own."""
 
-collect_ignore = ["compile_programs.py", "trace_programs.py"]
+collect_ignore = ["compile_programs.py"]

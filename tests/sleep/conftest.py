@@ -1,6 +1,7 @@
 """Two real processes; and a pretended device, whose real tensors refuse to meet those of the CPU as CUDA's do."""
 
 import copy
+import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -26,7 +27,13 @@ BETWEEN_DEVICES = (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default
 @pytest.fixture(scope="session")
 def on_two_processes() -> Callable[[Callable[[int, Path], None], Path], None]:
     """``on_two_processes(work, folder)`` calls work(rank, folder) on both; results are to be written there."""
-    return lambda work, folder: torch.multiprocessing.spawn(_work_and_leave, (work, folder), 2)
+    # Both are forked from a process that has imported all of PyTorch that they use, and used nothing.
+    multiprocessing.set_forkserver_preload(["torch._dynamo", "torch.distributed.fsdp", "sleepconv.sleep.lightning"])
+
+    def start(work: Callable[[int, Path], None], folder: Path) -> None:
+        torch.multiprocessing.start_processes(_work_and_leave, (work, folder), 2, start_method="forkserver")
+
+    return start
 
 
 def _work_and_leave(rank: int, work: Callable[[int, Path], None], folder: Path) -> None:

@@ -2,10 +2,10 @@
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sleepconv.cli.verbs import Verbs
 from sleepconv.experiments.messages import logger
@@ -13,6 +13,8 @@ from sleepconv.files import output_file, output_folder, write_atomically
 
 if TYPE_CHECKING:
     from sleepconv.experiments.runs import RunFolder
+
+_Changes = dict[str, Any]  # of the fields of a simulation
 
 _OPTIONS = {
     "6": ("runs",),
@@ -86,28 +88,9 @@ def _figure(options: argparse.Namespace) -> int:
         for option, (field, _, several, _) in _OF_SIMULATIONS.items()
         if option in given
     }
-    folder = output_folder(options.out)
-    if options.name == "6":
-        return _snr_figure(options)
-    if options.name == "learning":
-        return _learning_figure(options)
-    if options.name == "activity":
-        return _activity_figure(options)
-    if options.name == "schedule":
-        return _schedule_figure(options)
-    if options.name == "alignment":
-        return _alignment_figure(options)
-    if options.name == "robustness":
-        return _robustness_figures(options, changes)
-    if options.name == "learned-grids":
-        return _learned_grids_figure(options)
-    from sleepconv.experiments.figures import convergence_figures
-
-    marked = convergence_figures.suffix(changes)
-    simulation = convergence_figures.FIGURES[options.name].record
-    record = convergence_figures.load_or_simulate(simulation, folder, seed=options.seed or 0, **changes)
-    pooled = options.measure == "pooled"
-    for path in convergence_figures.draw(options.name, record, folder, pooled=pooled, marked=marked):
+    output_folder(options.out)
+    draw = _FIGURES.get(options.name, _convergence_figure)
+    for path in draw(options, changes):
         print(path)
     return 0
 
@@ -124,7 +107,16 @@ def _options_of(figure: str) -> set[str]:
     return others | {option for option, (field, *_) in _OF_SIMULATIONS.items() if field in parameters}
 
 
-def _robustness_figures(options: argparse.Namespace, changes: dict[str, object]) -> int:
+def _convergence_figure(options: argparse.Namespace, changes: _Changes) -> Iterable[Path]:
+    from sleepconv.experiments.figures import convergence_figures
+
+    folder, marked = Path(options.out), convergence_figures.suffix(changes)
+    simulation = convergence_figures.FIGURES[options.name].record
+    record = convergence_figures.load_or_simulate(simulation, folder, seed=options.seed or 0, **changes)
+    return convergence_figures.draw(options.name, record, folder, pooled=options.measure == "pooled", marked=marked)
+
+
+def _robustness_figures(options: argparse.Namespace, changes: _Changes) -> Iterable[Path]:
     from sleepconv.experiments.figures import convergence_figures, robustness_figure
     from sleepconv.simulation.robustness import AGAINST
 
@@ -134,75 +126,73 @@ def _robustness_figures(options: argparse.Namespace, changes: dict[str, object])
     for against in AGAINST if options.against is None else (options.against,):
         name = f"robustness-{against}"
         record = convergence_figures.load_or_simulate(name, folder, seed=options.seed or 0, **changes)
-        for path in robustness_figure.draw(record, folder, marked=marked):
-            print(path)
-    return 0
+        yield from robustness_figure.draw(record, folder, marked=marked)
 
 
-def _learned_grids_figure(options: argparse.Namespace) -> int:
+def _learned_grids_figure(options: argparse.Namespace, _: _Changes) -> Iterable[Path]:
     from sleepconv.experiments.figures import learned_grids_figure
 
     setup = learned_grids_figure.LearnedGrids(seed=options.seed or 0)
     record = learned_grids_figure.load_or_learn(Path(options.out), setup)
-    for path in learned_grids_figure.draw(record, Path(options.out)):
-        print(path)
-    return 0
+    return learned_grids_figure.draw(record, Path(options.out))
 
 
-def _snr_figure(options: argparse.Namespace) -> int:
+def _snr_figure(options: argparse.Namespace, _: _Changes) -> Iterable[Path]:
     from sleepconv.experiments.figures import snr_figure
     from sleepconv.experiments.results.records import DEFAULT_RUNS
 
     runs = _whole_runs(_existing(options.runs) or DEFAULT_RUNS)
     if not any(snr_figure.find_runs_of_figure(runs)):
         _warn(["no run of figure 6 is among the records: sleepconv sweep cifar10_figure_6a trains one"])
-    for path in snr_figure.draw(runs, Path(options.out)):
-        print(path)
-    return 0
+    return snr_figure.draw(runs, Path(options.out))
 
 
-def _activity_figure(options: argparse.Namespace) -> int:
+def _activity_figure(options: argparse.Namespace, _: _Changes) -> Iterable[Path]:
     from sleepconv.experiments.figures import activity_figure
 
     runs = _whole_runs(options.runs) if options.runs else [None]
     if len(runs) != 1:
         raise ValueError(f"figure activity needs the folder of one run, got {len(runs)}")
-    for path in activity_figure.draw(Path(options.out), run=runs[0], seed=options.seed or 0):
-        print(path)
-    return 0
+    return activity_figure.draw(Path(options.out), run=runs[0], seed=options.seed or 0)
 
 
-def _schedule_figure(options: argparse.Namespace) -> int:
+def _schedule_figure(options: argparse.Namespace, _: _Changes) -> Iterable[Path]:
     from sleepconv.experiments.figures import schedule_figure
 
     folder = Path(options.out)
-    for path in schedule_figure.draw(schedule_figure.load_or_simulate(folder, seed=options.seed or 0), folder):
-        print(path)
-    return 0
+    return schedule_figure.draw(schedule_figure.load_or_simulate(folder, seed=options.seed or 0), folder)
 
 
-def _learning_figure(options: argparse.Namespace) -> int:
+def _learning_figure(options: argparse.Namespace, _: _Changes) -> Iterable[Path]:
     from sleepconv.experiments.figures import learning_figure
     from sleepconv.experiments.results.records import DEFAULT_RUNS
 
     chosen = {"dataset": options.dataset or "cifar10", "scale": options.scale}
     learning = learning_figure.read_learning(_existing(options.runs) or DEFAULT_RUNS, **chosen)
     _warn(learning.left_out)
-    for path in learning_figure.draw(learning, Path(options.out)):
-        print(path)
-    return 0
+    return learning_figure.draw(learning, Path(options.out))
 
 
-def _alignment_figure(options: argparse.Namespace) -> int:
+def _alignment_figure(options: argparse.Namespace, _: _Changes) -> Iterable[Path]:
     from sleepconv.experiments.figures import alignment_figure
     from sleepconv.experiments.results.records import DEFAULT_RUNS
 
     chosen = {"table": options.table or "wake", "scale": options.scale}
     alignment = alignment_figure.read_alignment(_existing(options.runs) or DEFAULT_RUNS, **chosen)
     _warn(alignment.left_out)
-    for path in alignment_figure.draw(alignment, Path(options.out)):
-        print(path)
-    return 0
+    return alignment_figure.draw(alignment, Path(options.out))
+
+
+# The others are those of ``convergence_figures.FIGURES``.
+_FIGURES: dict[str, Callable[[argparse.Namespace, _Changes], Iterable[Path]]] = {
+    "6": _snr_figure,
+    "learning": _learning_figure,
+    "alignment": _alignment_figure,
+    "activity": _activity_figure,
+    "schedule": _schedule_figure,
+    "robustness": _robustness_figures,
+    "learned-grids": _learned_grids_figure,
+}
 
 
 def add_list(verbs: Verbs) -> None:
@@ -226,7 +216,7 @@ def _list(options: argparse.Namespace) -> int:
     records = read_records(_existing(options.runs) or DEFAULT_RUNS)
     speed = None
     if options.probe:
-        from sleepconv.experiments.bench.cost import probe
+        from sleepconv.experiments.bench.measure import probe
 
         speed = probe()
     entries = listing.recipe_rows(records, options.dataset, speed)

@@ -6,11 +6,11 @@ passes (instance and batch normalization) misread gradients that have another la
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor, library
+from torch._subclasses.functional_tensor import FunctionalTensorMode
 
 from sleepconv.functional.sizes import Sides, check_divisible, check_int, describe_padding, padded_output_size, per_axis
 from sleepconv.kernels import Geometry, kernel_for, triton
@@ -276,6 +276,8 @@ def _see_through(operator: library.CustomOpDef, compute: Callable[..., Tensor]) 
     """
 
     def decompose(mode: Any, op: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        from torch.export._trace import custom_triton_ops_decomposition_disabled  # it imports all of torch.compile
+
         if kernel_for(args[0]) is not triton or custom_triton_ops_decomposition_disabled():
             return mode.__torch_dispatch__(op, types, args, kwargs)
         with mode:
@@ -284,12 +286,8 @@ def _see_through(operator: library.CustomOpDef, compute: Callable[..., Tensor]) 
     operator.register_torch_dispatch(FunctionalTensorMode, decompose)
 
 
-with suppress(ImportError):  # older versions of PyTorch take the operators as they are
-    from torch._subclasses.functional_tensor import FunctionalTensorMode
-    from torch.export._trace import custom_triton_ops_decomposition_disabled
-
-    for _operator in (locally_connected, input_gradient, weight_gradient):
-        _see_through(_operator, _operator._init_fn)
+for _operator in (locally_connected, input_gradient, weight_gradient):
+    _see_through(_operator, _operator._init_fn)
 
 
 def _response_like(like: Tensor, x: Tensor, weight: Tensor, geometry: Sequence[Any]) -> Tensor:

@@ -11,10 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from sleepconv.experiments.bench.peers import layer_of_shape, layer_steps, networks, training_step
+from sleepconv.experiments.results.listing import FORWARD_AND_BACKWARD, WORK
 from sleepconv.memory import keep_freed_memory
+from sleepconv.models import resnet20
 from sleepconv.nn import LocallyConnected2d
+
+_PROBE_BATCH = 64
 
 
 def race(
@@ -39,6 +45,26 @@ def matrix_product_gflops(rounds: int) -> float:
     """Measure the speed of a large matrix product on this machine."""
     a, b = torch.randn(2048, 2048), torch.randn(2048, 2048)
     return 2 * 2048**3 / race({"product": lambda: a @ b}, rounds)["product"] / 1e9
+
+
+def probe(seconds: float = 0.3) -> float:
+    """Measure multiply-adds per second of training: the fastest of a few steps of the convolutional ResNet20."""
+    keep_freed_memory()
+    with torch.random.fork_rng():
+        model = resnet20().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        images = torch.randn(_PROBE_BATCH, 3, 32, 32).contiguous(memory_format=torch.channels_last)
+    labels = torch.zeros(_PROBE_BATCH, dtype=torch.int64)
+    _time_step(model, images, labels)
+    times: list[float] = []
+    while sum(times) < seconds:
+        times.append(_time_step(model, images, labels))
+    return FORWARD_AND_BACKWARD * WORK["cifar10"][0] * _PROBE_BATCH / min(times)
+
+
+def _time_step(model: nn.Module, images: Tensor, labels: Tensor) -> float:
+    start = time.perf_counter()
+    F.cross_entropy(model(images), labels).backward()
+    return time.perf_counter() - start
 
 
 def layer_gflop(layer: LocallyConnected2d, batch: int) -> float:

@@ -15,12 +15,19 @@ from statistics import mean
 from typing import Any
 
 from sleepconv.experiments.paper import datasets_of, label, table_rows
-from sleepconv.experiments.paper.numbers import ACCURACY, RATES, SEEDS, SPREAD, Accuracy
-from sleepconv.experiments.paper.rows import OWN_TABLES, PADDING, REGISTERED_TABLES, WAKE_TABLES, TableName
+from sleepconv.experiments.paper.numbers import ACCURACY, PUBLISHED_ERRORS, RATES, SEEDS, SPREAD, Accuracy
+from sleepconv.experiments.paper.rows import (
+    OWN_TABLES,
+    PADDING,
+    REGISTERED_TABLES,
+    WAKE_COLUMNS,
+    WAKE_RULES,
+    WAKE_TABLES,
+    TableName,
+)
 from sleepconv.experiments.results.records import Record, Records, read_records
 from sleepconv.experiments.results.searches import Search, find_searches
 from sleepconv.experiments.results.sheets import Sheet, number
-from sleepconv.experiments.results.wake_table import wake_rows, wake_sheet
 
 _FORMATS = ("text", "markdown", "latex", "csv")
 Paths = Sequence[str | os.PathLike[str]]
@@ -44,6 +51,13 @@ CAPTIONS: dict[TableName, str] = {
     "learning-speed": "ResNet20 on cifar10, padding 4",
     "miniature": "ResNet8 on 16×16 images, padding 2",
     "miniature-padding0": "ResNet8 on 16×16 images, padding 0",
+    "wake": "ResNet8 on 16×16 images, padding 2",
+    "wake-bartunov": "the CIFAR-10 network of Bartunov et al. (2018), padding 0",
+}
+_WAKE_NOTES = {
+    "wake": "ws(1) has shared gradients and ws(10) slow momentum, both start from shared weights, and their BatchNorm "
+    "statistics were estimated again on training images for the evaluation; see How fast it learns.",
+    "wake-bartunov": "Published: Bartunov et al. (2018), trained to the end with rates that they searched.",
 }
 _CONTEXT = "The paper's numbers are those of ResNet20 on 32×32 images: context, not targets."
 
@@ -60,7 +74,7 @@ class Block:
     def sheet(self) -> Sheet:
         """Return the part as it is shown."""
         if isinstance(self.table, str) and self.table in WAKE_TABLES:
-            return wake_sheet(self.table, self.dataset, self.scale, self.rows)
+            return _wake_sheet(self.table, self.scale, self.rows)
         drawn = _rate_sheet if self.table in RATES else spread_sheet if self.table in SPREAD else _accuracy_sheet
         return drawn(self.table, self.dataset, self.scale, self.rows)
 
@@ -126,7 +140,7 @@ def _rate_blocks(table: TableName, dataset: str, paths: Paths, scale: float | No
 def _accuracy_rows(table: TableName, dataset: str, scale: float | None, records: Records) -> list[dict[str, Any]]:
     """Return our accuracies and the paper's, row by row; beside a miniature those of its original."""
     if isinstance(table, str) and table in WAKE_TABLES:
-        return wake_rows(table, scale, records)
+        return _wake_rows(table, scale, records)
     expected, spreads = _of_paper(table, dataset)
     recipes = table_rows(table, dataset)
     ours = {row: records.of(name, scale) if scale is not None else [] for row, name in recipes.items()}
@@ -303,3 +317,35 @@ def check_scale(scale: float | None) -> None:
     """Raise a ValueError unless this can be a scale."""
     if scale is not None and not 0 < scale < inf:
         raise ValueError(f"`scale` must be finite and above 0, got {scale}")
+
+
+def _wake_rows(table: str, scale: float | None, records: Records) -> list[dict[str, Any]]:
+    """Return the accuracy of each rule by connectivity, the mean over seeds, and what was published."""
+    recipes = table_rows(table, WAKE_TABLES[table].dataset)
+    made = []
+    for rule in ("backprop", *WAKE_TABLES[table].rules):
+        entry: dict[str, Any] = {"row": WAKE_RULES[rule], "seeds": []}
+        for column in WAKE_COLUMNS:
+            row = f"{rule}_{column}"
+            ours = records.of(recipes[row], scale) if scale is not None else []
+            entry[label(column)] = mean(record.summary["top1"] for record in ours) if ours else None
+            entry["seeds"] = sorted({*entry["seeds"], *(record.run.seed for record in ours)})
+            published = table == "wake-bartunov" and row in PUBLISHED_ERRORS
+            entry[f"{label(column)} published"] = 100 - PUBLISHED_ERRORS[row] if published else None
+        made.append(entry)
+    return made
+
+
+def _wake_sheet(table: str, scale: float | None, rows: list[dict[str, Any]]) -> Sheet:
+    """Show the accuracies, with the published ones beside them."""
+    columns, keys = ["", "seeds"], []
+    for name in map(label, WAKE_COLUMNS):
+        columns.append(name)
+        keys.append(name)
+        if any(row[f"{name} published"] is not None for row in rows):
+            columns.append("published")
+            keys.append(f"{name} published")
+    cells = [[row["row"], number(len(row["seeds"]) or None, "d"), *[number(row[key]) for key in keys]] for row in rows]
+    at = "no records" if scale is None else f"scale {scale:g}"
+    notes = ["Accuracy on the test set in percent, the mean over the seeds.", _WAKE_NOTES[table]]
+    return Sheet(f"Without weight transport, {CAPTIONS[table]}: {at}", columns, cells, notes)
