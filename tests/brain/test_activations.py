@@ -88,6 +88,8 @@ def test_cached_answers_stay_in_files(tmp_path):
 def test_an_unknown_layer_is_refused_with_the_nearest_names():
     with pytest.raises(ValueError, match=r"no layer 'stages.0.O'; did you mean 'stages"):
         activations(resnet20(), IMAGES, ["stages.0.O"])
+    with pytest.raises(ValueError, match=r"no layer 'ResidualBlok'; did you mean 'ResidualBlock'"):
+        activations(resnet20(), IMAGES, ["ResidualBlok"])
 
 
 def test_a_layer_that_does_not_run_is_named():

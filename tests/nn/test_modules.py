@@ -104,6 +104,13 @@ def test_compiles_without_a_graph_break_and_exports_with_any_batch():
     torch.testing.assert_close(exported(more), layer(more))
 
 
+def test_compiles_with_pytorch_2_6_whose_export_does_not_tell_that_it_traces(monkeypatch):
+    monkeypatch.delattr("torch.export._trace.custom_triton_ops_decomposition_disabled")
+    layer = LocallyConnected2d(3, 4, 3, input_size=6)
+    x = torch.randn(2, 3, 6, 6)
+    torch.testing.assert_close(torch.compile(layer, backend="aot_eager", fullgraph=True)(x), layer(x))
+
+
 def test_optimizers_update_the_weight_with_fused_adamw():
     layer = LocallyConnected2d(3, 4, 3, input_size=6)
     before = layer.weight.detach().clone()

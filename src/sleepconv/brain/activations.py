@@ -95,7 +95,8 @@ def find_layers(model: nn.Module, names: Iterable[str]) -> dict[str, nn.Module]:
     for name in names:
         chosen = {name: modules[name]} if name in modules else _of_class(modules, name)
         if not chosen:
-            raise ValueError(f"{type(model).__name__} has no layer {name!r}{did_you_mean(name, modules)}")
+            classes = dict.fromkeys(type(module).__name__ for module in modules.values())
+            raise ValueError(f"{type(model).__name__} has no layer {name!r}{did_you_mean(name, [*classes, *modules])}")
         found |= chosen
     return found
 

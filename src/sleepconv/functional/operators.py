@@ -276,14 +276,21 @@ def _see_through(operator: library.CustomOpDef, compute: Callable[..., Tensor]) 
     """
 
     def decompose(mode: Any, op: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        from torch.export._trace import custom_triton_ops_decomposition_disabled  # it imports all of torch.compile
-
-        if kernel_for(args[0]) is not triton or custom_triton_ops_decomposition_disabled():
+        if kernel_for(args[0]) is not triton or _stays_whole():
             return mode.__torch_dispatch__(op, types, args, kwargs)
         with mode:
             return compute(*args, **(kwargs or {}))
 
     operator.register_torch_dispatch(FunctionalTensorMode, decompose)
+
+
+def _stays_whole() -> bool:
+    """Return whether ``torch.export`` is tracing; before PyTorch 2.7, which does not tell, always."""
+    try:
+        from torch.export._trace import custom_triton_ops_decomposition_disabled  # it imports all of torch.compile
+    except ImportError:
+        return True
+    return custom_triton_ops_decomposition_disabled()
 
 
 for _operator in (locally_connected, input_gradient, weight_gradient):

@@ -98,6 +98,8 @@ def test_rows_without_records_can_be_left_out(record, runs):
     record("cifar10_local", top1=40.0)
     (block,), _ = blocks(1, runs, dataset="cifar10", trained=True)
     assert [row["row"] for row in block.rows] == ["LC"]
+    (block,), _ = blocks(1, runs, trained=True)  # other datasets have no records
+    assert block.dataset == "cifar10"
     assert rendered(blocks(1, [], trained=True)[0], "csv") == ""
 
 

@@ -42,7 +42,7 @@ def train_in_double_precision(folder: Path, **options: Any) -> None:
 def train_together(root: Path) -> None:
     """What each of the two processes does; one start of PyTorch serves all the tests."""
     torch.set_num_threads(1)
-    main(["train", "demo_local", "--scale", "0.03", "--runs", str(root / "runs")])  # it joins the processes by itself
+    assert main(["train", "demo_local", "--scale", "0.03", "--runs", str(root / "runs")]) == 0  # joins by itself
     dist.init_process_group("gloo", f"file://{root}/meeting", rank=int(os.environ["RANK"]), world_size=2)
     train_in_double_precision(root / "ddp", sharding="ddp")
     train_in_double_precision(root / "fsdp", sharding="fsdp")

@@ -146,7 +146,7 @@ def test_a_network_with_learned_grids_has_them_before_training(small: Run):
 
 
 @pytest.mark.parametrize("network", ["small_vit", "mlp_mixer"])
-def test_a_local_network_on_patches_shares_nothing_but_its_classifier_and_can_start_shared(small: Run, network: str):
+def test_a_local_network_on_patches_shares_only_norms_and_classifier_and_can_start_shared(small: Run, network: str):
     shared = small.changed(network=network, connectivity="convolutional", sleep_every=None)
     local = shared.changed(connectivity="local", start="shared")
     networks = [build_network(run, (3, 16, 16), 10) for run in (shared, local)]

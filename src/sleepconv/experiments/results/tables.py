@@ -112,6 +112,7 @@ def blocks(
         made, without = (_rate_blocks if table in RATES else _result_blocks)(table, each, paths, scale)
         found += [replace(block, rows=[row for row in block.rows if row["seeds"] or not trained]) for block in made]
         left_out += without
+    found = [block for block in found if block.rows] or found  # without any record, the headings say so
     return found, list(dict.fromkeys(left_out))  # one that cannot be read may belong to any of the datasets
 
 
