@@ -96,11 +96,11 @@ struct Across {
         : g(geometry), shape(geometry), columns(ceil_div(g.batch, Vector<T>::lanes) * Vector<T>::lanes) {}
 
     // Whether transposing the activations costs less than repacking the filters, with vectors nearly full. A few input
-    // channels would leave vectors along them nearly empty, whatever the batch.
+    // channels would leave vectors along them nearly empty; but the copies of large batches take much memory.
     bool pays(Pass pass) const {
         constexpr int64_t lanes = Vector<T>::lanes;
         if (pass == WEIGHT_GRADIENT || 4 * g.batch < 3 * columns) return false;
-        if (pass == INPUT_GRADIENT && 2 * shape.in <= lanes) return true;
+        if (pass == INPUT_GRADIENT && 2 * shape.in <= lanes) return g.batch <= 8 * lanes;
         return g.batch <= 4 * lanes && g.batch * (shape.in + shape.out) <= shape.inputs * shape.out &&
                (pass == FORWARD || g.batch <= shape.in);
     }
