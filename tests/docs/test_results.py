@@ -87,10 +87,11 @@ def test_robustness_is_drawn_from_the_record_of_its_simulation(against, tmp_path
     assert compare_images(str(shown), str(tmp_path / shown.name), tol=5) is None
 
 
-def test_the_learning_curves_are_drawn_from_the_records(tmp_path):
-    options = ["--runs", str(ROOT / "results"), "--scale", "0.1", "--out", str(tmp_path)]
+@pytest.mark.parametrize(("dataset", "scale"), [("cifar10", "0.1"), ("cifar10-16x16", "1")])
+def test_the_learning_curves_are_drawn_from_the_records(dataset, scale, tmp_path):
+    options = ["--runs", str(ROOT / "results"), "--dataset", dataset, "--scale", scale, "--out", str(tmp_path)]
     assert main(["figure", "learning", *options]) == 0
-    shown = ROOT / "docs/pictures/learning-cifar10-scale-0.1.png"
+    shown = ROOT / f"docs/pictures/learning-{dataset}-scale-{scale}.png"
     assert compare_images(str(shown), str(tmp_path / shown.name), tol=5) is None
 
 
