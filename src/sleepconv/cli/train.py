@@ -21,14 +21,7 @@ def add_train(verbs: Verbs) -> None:
     verb.add_argument("recipe", metavar="RECIPE", help="its name; - for the run that a sweep sends to standard input")
     verb.add_argument("--scale", type=float, default=1.0, metavar="S", help="train this fraction of the epochs")
     verb.add_argument("--seed", type=int, default=0, metavar="N", help="default: 0")
-    verb.add_argument(
-        "--set",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="FIELD=VALUE",
-        help="change fields of the recipe, below",
-    )
+    _add_set(verb, "change fields of the recipe, below")
     verb.add_argument("--name", metavar="NAME", help="of the changed recipe (default: the recipe's, with the changes)")
     verb.add_argument("--runs", metavar="DIR", default="runs", help="where the run's folder goes (default: runs)")
     verb.add_argument("--data-dir", metavar="DIR", help="folder of the datasets (default: $SLEEPCONV_DATA)")
@@ -94,14 +87,7 @@ def add_sweep(verbs: Verbs) -> None:
     verb.add_argument("--dataset", metavar="NAME", help="only this one of a table's datasets")
     verb.add_argument("--seeds", type=int, default=1, metavar="N", help="runs of each, from seed 0 on (default: 1)")
     verb.add_argument("--scale", type=float, default=1.0, metavar="S", help="fraction of the epochs (default: 1)")
-    verb.add_argument(
-        "--set",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="FIELD=VALUE",
-        help="change fields of all recipes, below",
-    )
+    _add_set(verb, "change fields of all recipes, below")
     verb.add_argument("--runs", metavar="DIR", default="runs", help="where the run folders go (default: runs)")
     verb.add_argument("--data-dir", metavar="DIR", help="folder of the datasets (default: $SLEEPCONV_DATA)")
     verb.add_argument(
@@ -129,6 +115,10 @@ def _sweep(options: argparse.Namespace) -> int:
     chosen = {name: getattr(options, name) for name in names}
     chosen |= {"settings": options.set, "complete": not options.incomplete}
     return run_sweep(**chosen, on=on, ray=options.ray or "auto", slurm=options.slurm or (), say=_say)
+
+
+def _add_set(verb: argparse.ArgumentParser, help: str) -> None:
+    verb.add_argument("--set", nargs="+", action="extend", default=[], metavar="FIELD=VALUE", help=help)
 
 
 def _say(line: str) -> None:
