@@ -87,7 +87,7 @@ def draw(alignment: Alignment, out: Path) -> list[Path]:
         for i, rule in enumerate(rules):
             for j, column in enumerate(columns):
                 _draw_panel(axes[i, j], alignment.angles.get((rule, column), {}))
-                axes[i, j].set_title(f"{WAKE_RULES[rule]}, {label(column)}", loc="left", fontsize=9)
+                axes[i, j].set_title(f"{WAKE_RULES[rule]}\n{label(column)}", loc="left", fontsize=9)
             axes[i, 0].set_ylabel("angle, degrees")
         for panel in axes[-1]:
             panel.set_xlabel("optimizer steps")
