@@ -113,7 +113,7 @@ def _locally_connected(
     if plain.needs_plain_operations():
         y = plain.locally_connected(x, weight, operators.checked_geometry(*geometry, x=x, weight=weight))
     else:
-        y = operators.locally_connected(x, weight, *geometry, position_major)
+        y = operators.respond(x, weight, geometry, position_major)
     return y if bias is None else y + broadcast_bias(axes, tensors["bias"], weight)
 
 

@@ -42,54 +42,104 @@ struct Aligned {
     }
 };
 
+// Tasks, in as many bands as there are threads. A thread begins with its own band, the same one in each pass, phase and
+// layer, so that it finds in its cache what it wrote there before; then it helps with the others.
+struct Bands {
+    static constexpr int MOST = 64;
+    struct alignas(64) Band {
+        std::atomic<int64_t> next;
+        int64_t end;
+    };
+    Band bands[MOST];
+    int count;
+    int64_t run;
+
+    Bands(int64_t tasks, int team) : count(team < MOST ? team : MOST) {
+        // Neighbouring positions look at the same inputs: a thread takes a run of them where there are plenty.
+        const int64_t each = tasks / (16 * count);
+        run = each < 1 ? 1 : each < 32 ? each : 32;
+        for (int64_t i = 0; i < count; ++i) {
+            bands[i].next = tasks * i / count;
+            bands[i].end = tasks * (i + 1) / count;
+        }
+    }
+
+    template <class Function>
+    void work(int thread, Function do_task) {
+        for (int i = 0; i < count; ++i) {
+            Band &band = bands[(thread + i) % count];
+            for (int64_t task; (task = band.next.fetch_add(run)) < band.end;)
+                for (const int64_t end = task + run < band.end ? task + run : band.end; task < end; ++task) do_task(task);
+        }
+    }
+
+    bool done() const {
+        for (int i = 0; i < count; ++i)
+            if (bands[i].next < bands[i].end) return false;
+        return true;
+    }
+};
+
 struct Work {
     const Kernels *kernels;
     const Geometry *geometry;
     Pass pass;
-    int threads, team, phase;
+    int threads, phase;
     Buffers buffers;
     Plan plan;
-    std::atomic<int64_t> next{0};
+    Bands *bands;
     std::atomic<int> out_of_memory{0};
 };
 
-void take_tasks(void *data) {
+void take_tasks(void *data, int thread) {
     Work &work = *static_cast<Work *>(data);
     const Aligned scratch(work.plan.scratch_bytes);
     if (!scratch.memory) {
         work.out_of_memory = 1;
         return;
     }
-    // Neighbouring positions look at the same inputs: a thread takes a run of them where there are plenty.
-    const int64_t tasks = work.plan.tasks[work.phase], each = tasks / (16 * work.team);
-    const int64_t run = each < 1 ? 1 : each < 32 ? each : 32;
-    for (int64_t task; (task = work.next.fetch_add(run)) < tasks;)
-        for (const int64_t end = task + run < tasks ? task + run : tasks; task < end; ++task)
-            work.kernels->run(*work.geometry, work.pass, work.threads, work.phase, task, work.buffers, scratch.start());
+    work.bands->work(thread, [&](int64_t task) {
+        work.kernels->run(*work.geometry, work.pass, work.threads, work.phase, task, work.buffers, scratch.start());
+    });
 }
 
 // PyTorch's own OpenMP threads do the work where its runtime has this entry point (GNU's and LLVM's on Linux do): a
 // second set of threads would fight with the first, which spins for a while after each operation.
 using GompParallel = void (*)(void (*)(void *), void *, unsigned, unsigned);
+using ThreadNumber = int (*)();
 
-GompParallel gomp_parallel() {
+template <class Pointer>
+Pointer loaded(const char *name) {
 #if defined(__linux__)
-    static GompParallel found = reinterpret_cast<GompParallel>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
-    return found;
+    return reinterpret_cast<Pointer>(dlsym(RTLD_DEFAULT, name));
 #else
     return nullptr;
 #endif
 }
 
-void on_all_threads(void (*function)(void *), void *work, int threads) {
-    if (threads == 1) return function(work);
-    if (GompParallel parallel = gomp_parallel()) return parallel(function, work, unsigned(threads), 0);
+struct Job {
+    void (*function)(void *, int);
+    void *data;
+};
+
+void do_job(void *job) {
+    static const ThreadNumber number = loaded<ThreadNumber>("omp_get_thread_num");
+    static_cast<Job *>(job)->function(static_cast<Job *>(job)->data, number ? number() : 0);
+}
+
+void on_all_threads(void (*function)(void *, int), void *data, int threads) {
+    static const GompParallel parallel = loaded<GompParallel>("GOMP_parallel");
+    if (threads == 1) return function(data, 0);
+    if (parallel) {
+        Job job = {function, data};
+        return parallel(do_job, &job, unsigned(threads), 0);
+    }
     std::vector<std::thread> others;
     try {
-        for (int i = 1; i < threads; ++i) others.emplace_back(function, work);
+        for (int i = 1; i < threads; ++i) others.emplace_back(function, data, i);
     } catch (...) {  // no more threads to be had: those that started do the work
     }
-    function(work);
+    function(data, 0);
     for (std::thread &other : others) other.join();
 }
 
@@ -112,13 +162,14 @@ struct Sharing {
     int is_double;
     int64_t filter, grids;
     const int64_t *neurons, *starts;  // the neurons sorted by grid; where each grid starts among them
-    std::atomic<int64_t> next{0};
+    int64_t blocks() const { return (filter + SHARE_BLOCK - 1) / SHARE_BLOCK; }
+    Bands *bands;
 };
 
-void take_blocks(void *data) {
+void take_blocks(void *data, int thread) {
     Sharing &work = *static_cast<Sharing *>(data);
-    const int64_t blocks = (work.filter + SHARE_BLOCK - 1) / SHARE_BLOCK;
-    for (int64_t task; (task = work.next.fetch_add(1)) < work.grids * blocks;) {
+    const int64_t blocks = work.blocks();
+    work.bands->work(thread, [&](int64_t task) {
         const int64_t grid = task / blocks, first = task % blocks * SHARE_BLOCK;
         const int64_t *neurons = work.neurons + work.starts[grid];
         const int64_t count = work.starts[grid + 1] - work.starts[grid];
@@ -127,7 +178,7 @@ void take_blocks(void *data) {
             share_block(static_cast<double *>(work.weight), work.filter, neurons, count, first, length);
         else
             share_block(static_cast<float *>(work.weight), work.filter, neurons, count, first, length);
-    }
+    });
 }
 
 }  // namespace
@@ -159,11 +210,12 @@ EXPORT int sleepconv_run(const Geometry *geometry, int pass, int is_double, int 
     work.buffers = {first, second, out, shared.start()};
     for (work.phase = 0; work.phase < PHASES; ++work.phase) {
         const int64_t tasks = work.plan.tasks[work.phase];
-        work.team = tasks < threads ? int(tasks) : threads;
-        if (work.team < 1) continue;
-        work.next = 0;
-        on_all_threads(take_tasks, &work, work.team);
-        if (work.out_of_memory && work.next < tasks) return 1;
+        const int team = tasks < threads ? int(tasks) : threads;
+        if (team < 1) continue;
+        Bands bands(tasks, team);
+        work.bands = &bands;
+        on_all_threads(take_tasks, &work, team);
+        if (work.out_of_memory && !bands.done()) return 1;
     }
     return 0;
 }
@@ -178,5 +230,7 @@ EXPORT void sleepconv_share(void *weight, int is_double, int64_t filter, int64_t
     work.grids = grids;
     work.neurons = neurons;
     work.starts = starts;
+    Bands bands(grids * work.blocks(), threads);
+    work.bands = &bands;
     on_all_threads(take_blocks, &work, threads);
 }
