@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from sleepconv.functional import locally_connected2d
 
@@ -98,3 +99,48 @@ def test_padding_on_both_sides_must_give_the_positions_that_the_weight_covers():
     x, weight = torch.randn(1, 1, 5, 5), torch.randn(5, 5, 1, 1, 2, 4)
     with pytest.raises(ValueError, match=r"padding=\(0, 1\), dilation=\(1, 1\) has \(4, 4\)"):
         torch.ops.sleepconv.locally_connected(x, weight, [1, 1], [0, 1], [1, 1], 1, False)
+
+
+class Watch(TorchDispatchMode):
+    """Sees every operator; without it, the layer is computed outside of PyTorch's dispatcher."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.seen.add(func.overloadpacket)
+        return func(*args, **(kwargs or {}))
+
+
+def derivatives(position_major):
+    x, weight = X.double().requires_grad_(), WEIGHT.double().requires_grad_()
+    y = locally_connected2d(x, weight, position_major=position_major)
+    first = torch.autograd.grad(y.pow(3).sum(), [x, weight], create_graph=True)
+    second = torch.autograd.grad(sum(part.pow(2).sum() for part in first), [x, weight])
+    return [y, *first, *second]
+
+
+@pytest.mark.parametrize("position_major", [False, True])
+def test_with_and_without_a_watcher_values_and_two_derivatives_are_the_same(position_major):
+    alone = derivatives(position_major)
+    with Watch() as watch:
+        watched = derivatives(position_major)
+    assert torch.ops.sleepconv.locally_connected in watch.seen
+    for one, other in zip(alone, watched, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+        assert one.stride() == other.stride()
+
+
+def test_batched_gradients_are_those_of_a_loop():
+    x, weight = X.clone().requires_grad_(), WEIGHT.clone().requires_grad_()
+    y, grads = locally_connected2d(x, weight), torch.randn(3, *GRAD.shape)
+    batched = torch.autograd.grad(y, [x, weight], grads, is_grads_batched=True, retain_graph=True)
+    for i, grad in enumerate(grads):
+        for one, all_of_them in zip(torch.autograd.grad(y, [x, weight], grad, retain_graph=True), batched, strict=True):
+            torch.testing.assert_close(one, all_of_them[i])
+
+
+def test_a_default_device_does_not_matter():
+    with torch.device("meta"):
+        assert locally_connected2d(X, WEIGHT).device.type == "cpu"

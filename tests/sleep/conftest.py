@@ -19,7 +19,10 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 DEVICE = torch.device("privateuseone:0")  # PyTorch's name for a device that others bring along
 MODULE = SimpleNamespace(
-    get_amp_supported_dtype=lambda: [torch.float16], _is_in_bad_fork=lambda: False, manual_seed_all=lambda seed: None
+    get_amp_supported_dtype=lambda: [torch.float16],
+    is_available=lambda: False,
+    _is_in_bad_fork=lambda: False,
+    manual_seed_all=lambda seed: None,
 )
 BETWEEN_DEVICES = (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default)
 

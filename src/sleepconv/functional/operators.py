@@ -2,8 +2,8 @@
 
 Three bilinear operators, closed under differentiation: the derivatives of each are the two others, so any number of
 backward passes works. Where nothing but autograd looks on, ``respond`` calls the kernels without PyTorch's dispatcher,
-which would take a fifth of the time of a small layer. A gradient has the memory layout of the tensor that it belongs to: some of PyTorch's backward
-passes (instance and batch normalization) misread gradients that have another layout.
+which would take a fifth of the time of a small layer. A gradient has the memory layout of the tensor that it belongs
+to: some of PyTorch's backward passes (instance and batch normalization) misread gradients that have another layout.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -298,8 +298,9 @@ for _operator in (locally_connected, input_gradient, weight_gradient):
 
 
 def respond(x: Tensor, weight: Tensor, geometry: Sequence[Any], position_major: bool) -> Tensor:
-    """Compute ``locally_connected`` with its derivatives; the first two axes' sizes and the dtypes were checked."""
+    """Compute ``locally_connected``, at the least cost that the circumstances allow."""
     if _unwatched(x, weight):
+        check_tensors({"input": x, "weight": weight}, len(geometry[0]))
         return _Respond.apply(x, weight, *geometry, position_major)
     return locally_connected(x, weight, *geometry, position_major)
 
@@ -335,8 +336,7 @@ def _unwatched(*tensors: Tensor) -> bool:
     """Return whether nothing but autograd has to know which operator computes on these tensors."""
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
         return False
-    plain = all(type(tensor) in (Tensor, nn.Parameter) and not tensor.is_meta for tensor in tensors)
-    return plain and torch._C._functorch.peek_interpreter_stack() is None
+    return all(type(t) in (Tensor, nn.Parameter) and torch._C._has_storage(t) and not t.is_meta for t in tensors)
 
 
 def _geometry(x_shape: Sequence[int], weight_shape: Sequence[int], *options: Any) -> Geometry:

@@ -135,8 +135,8 @@ def _roomy_activations(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     glibc serves an aligned request only from a gap that is slightly larger: the gap that a tensor leaves is lost for
     the next one of the same size. Without the spare memory, the heap grows by a fifth while a ResNet20 is trained.
     """
-    memory = torch.empty(prod(shape) + _SPARE, dtype=dtype)
-    return torch.empty(0, dtype=dtype).set_(memory.untyped_storage(), 0, shape, _strides(shape))
+    memory = torch.empty(prod(shape) + _SPARE, dtype=dtype, device="cpu")
+    return memory.new_empty(0).set_(memory.untyped_storage(), 0, shape, _strides(shape))
 
 
 @cache
