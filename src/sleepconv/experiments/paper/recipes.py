@@ -343,7 +343,7 @@ for _prefix, (_model, _words, _rate) in _PATCHES.items():
         f"miniature-{_prefix}", _rows, caption=f"a small {_words} on 16×16 images (the paper has no numbers)"
     )
 
-# The network of Bartunov et al. (2018), without translations, as there. The rates are ours and were not searched.
+# The network of Bartunov et al. (2018), without translations, as there. Rates and batch size are ours, not searched.
 _BARTUNOV: dict[str, dict[str, Any]] = {
     "convolutional": {"learning_rate": 1e-3},
     "local": {"learning_rate": 3e-4},
@@ -352,7 +352,15 @@ _BARTUNOV: dict[str, dict[str, Any]] = {
 }
 for _column, _changes in _BARTUNOV.items():
     _add(
-        Run(f"bartunov_{_column}", "cifar10", network="tanh_network", padding=0, **ROW_SETTINGS[_column], **_changes),
+        Run(
+            f"bartunov_{_column}",
+            "cifar10",
+            network="tanh_network",
+            padding=0,
+            batch_size=128,
+            **ROW_SETTINGS[_column],
+            **_changes,
+        ),
         f"The CIFAR-10 network of Bartunov et al. (2018), {label(_column)}, by backpropagation. Not in the paper.",
     )
 
