@@ -18,6 +18,7 @@ from sleepconv.wake import (
     KolenPollack,
     SignSymmetry,
     WeightMirrors,
+    alignment,
     with_weight_transport,
     without_weight_transport,
 )
@@ -441,3 +442,10 @@ def test_wrong_arguments_are_refused(arguments, message):
 def test_wrong_options_of_a_rule_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_measuring_angles_leaves_the_random_numbers_of_training_alone():
+    model = without_weight_transport(nn.Linear(4, 3), SignSymmetry("batchwise"))
+    before = torch.get_rng_state()
+    alignment(model)
+    assert torch.equal(torch.get_rng_state(), before)

@@ -288,7 +288,8 @@ def alignment(model: nn.Module) -> dict[str, float]:
     for name, layer in unwrapped(model).named_modules():
         if isinstance(layer, FeedbackLayer) and not isinstance(layer.feedback, DirectFeedback):
             weight = full_tensor(layer.weight)
-            feedback = full_tensor(layer.feedback.weights_for(weight))
+            with torch.random.fork_rng():  # batchwise sign symmetry draws its sizes
+                feedback = full_tensor(layer.feedback.weights_for(weight))
             angles[name] = _angle(weight.flatten().double(), feedback.flatten().double())
     return angles
 
