@@ -2,9 +2,11 @@
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from sleepconv.functional import locally_connected2d
+from sleepconv.functional.feedback import LocallyConnectedProduct, with_feedback
 
 X, WEIGHT, GRAD = torch.randn(2, 4, 6, 6), torch.randn(4, 4, 6, 4, 3, 3), torch.randn(2, 6, 4, 4)
 GEOMETRY = {"stride": [1, 1], "padding": [0, 0], "dilation": [1, 1], "groups": 1}
@@ -141,6 +143,46 @@ def test_batched_gradients_are_those_of_a_loop():
             torch.testing.assert_close(one, all_of_them[i])
 
 
-def test_a_default_device_does_not_matter():
-    with torch.device("meta"):
+def test_a_mode_for_functions_sees_the_operator_and_a_default_device_does_not_matter():
+    class Functions(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            seen.add(function)
+            return function(*args, **(kwargs or {}))
+
+    seen = set()
+    with Functions(), torch.device("meta"):
         assert locally_connected2d(X, WEIGHT).device.type == "cpu"
+    assert torch.ops.sleepconv.locally_connected.default in seen
+
+
+def test_tensors_that_pytorch_has_to_prepare_are_prepared():
+    x, weight = X.clone().requires_grad_(), WEIGHT.clone().requires_grad_()
+    y = locally_connected2d(x, weight)
+    torch.testing.assert_close(locally_connected2d(x, torch._neg_view(weight)), -y)
+    negated = torch.autograd.grad(y, [x, weight], torch._neg_view(GRAD), retain_graph=True)
+    functional = torch.func.functionalize(lambda g: torch.autograd.grad(y, [x, weight], g, retain_graph=True))(GRAD)
+    for one, two, three in zip(negated, functional, torch.autograd.grad(y, [x, weight], GRAD), strict=True):
+        torch.testing.assert_close((-one, two), (three, three))
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "says"),
+    [
+        (lambda weight: weight.repeat(1, 1, 50, 1, 1, 1), ValueError, "gradient must have shape"),
+        (lambda weight: weight[:2], ValueError, "must have shape|output positions"),
+        (lambda weight: weight.double(), TypeError, "same dtype"),
+    ],
+)
+def test_feedback_that_does_not_fit_is_an_error(change, error, says):
+    x, product = X.clone().requires_grad_(), LocallyConnectedProduct([1, 1], [0, 0], [1, 1], 1, False)
+    with pytest.raises(error, match=says):
+        with_feedback(product, x, WEIGHT, change(WEIGHT)).backward(GRAD)
+
+
+def test_more_threads_than_bands_compute_the_same():
+    threads, expected = torch.get_num_threads(), locally_connected2d(X, WEIGHT)
+    try:
+        torch.set_num_threads(80)
+        torch.testing.assert_close(locally_connected2d(X, WEIGHT), expected, rtol=0, atol=0)
+    finally:
+        torch.set_num_threads(threads)

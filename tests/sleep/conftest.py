@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 DEVICE = torch.device("privateuseone:0")  # PyTorch's name for a device that others bring along
 MODULE = SimpleNamespace(
     get_amp_supported_dtype=lambda: [torch.float16],
-    is_available=lambda: False,
+    is_available=lambda: False,  # nn.DataParallel asks
     _is_in_bad_fork=lambda: False,
     manual_seed_all=lambda seed: None,
 )

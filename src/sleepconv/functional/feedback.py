@@ -75,7 +75,7 @@ class LocallyConnectedProduct:
 
     def forward(self, x: Tensor, weight: Tensor) -> Tensor:
         """Return the responses."""
-        return operators.respond(x, weight, self._geometry, self.position_major)
+        return operators.apply(x, weight, self._geometry, self.position_major)
 
     def input_gradient(self, x: Tensor, grad: Tensor, weight: Tensor) -> Tensor:
         """Return the gradient with respect to ``x``."""
@@ -83,7 +83,7 @@ class LocallyConnectedProduct:
 
     def weight_gradient(self, x: Tensor, grad: Tensor, weight: Tensor) -> Tensor:
         """Return the gradient with respect to ``weight``."""
-        return operators.weight_gradient_like(weight, x, grad, self._geometry)
+        return operators.weight_gradient_like(x, grad, weight, self._geometry)
 
     @property
     def _geometry(self) -> tuple[Any, ...]:

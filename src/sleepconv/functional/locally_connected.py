@@ -110,10 +110,10 @@ def _locally_connected(
     strides, dilations = per_axis("stride", stride, axes), per_axis("dilation", dilation, axes)
     sides = padding_sides(padding, weight.shape[-axes:], strides, dilations)
     geometry = strides, [amount for side in sides for amount in side], dilations, check_int("groups", groups)
-    if plain.needs_plain_operations():
+    if operators.needs_plain_operations():
         y = plain.locally_connected(x, weight, operators.checked_geometry(*geometry, x=x, weight=weight))
     else:
-        y = operators.respond(x, weight, geometry, position_major)
+        y = operators.apply(x, weight, geometry, position_major)
     return y if bias is None else y + broadcast_bias(axes, tensors["bias"], weight)
 
 

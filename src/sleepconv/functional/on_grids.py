@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from sleepconv.functional import operators, plain
+from sleepconv.functional import operators
 from sleepconv.functional.locally_connected import autocast, broadcast_bias
 from sleepconv.functional.sizes import Padding, Sizes, check_int, padded_output_size, padding_sides, per_axis
 from sleepconv.kernels import Geometry, kernel_for
@@ -81,10 +81,8 @@ def grid_convolution(
 
 def _responses(x: Tensor, weight: Tensor, geometry: Geometry, position_major: bool) -> Tensor:
     differentiated = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
-    if differentiated or torch.compiler.is_compiling() or plain.needs_plain_operations():
-        return _as_convolutions(x, weight, geometry)
     on_grids = getattr(kernel_for(x), "forward_on_grids", None)
-    if on_grids is None:
+    if differentiated or on_grids is None or not operators.kernels_apply_to(x, weight):
         return _as_convolutions(x, weight, geometry)
     y = on_grids(x, weight, geometry)
     return y if position_major else channel_major(y)

@@ -1,18 +1,20 @@
 """The layer as PyTorch operators, so that autograd, ``torch.compile`` and ``torch.export`` know it.
 
 Three bilinear operators, closed under differentiation: the derivatives of each are the two others, so any number of
-backward passes works. Where nothing but autograd looks on, ``respond`` calls the kernels without PyTorch's dispatcher,
-which would take a fifth of the time of a small layer. A gradient has the memory layout of the tensor that it belongs
-to: some of PyTorch's backward passes (instance and batch normalization) misread gradients that have another layout.
+backward passes works. Where only autograd is watching, ``apply`` and its two gradients call the kernels themselves:
+PyTorch's dispatcher would take as long as a fifth of a small layer. A gradient has the memory layout of the tensor that
+it belongs to: some of PyTorch's backward passes (instance and batch normalization) misread gradients that have another
+layout.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor, library, nn
 from torch._subclasses.functional_tensor import FunctionalTensorMode
+from torch.autograd import forward_ad
 
 from sleepconv.functional.sizes import Sides, check_divisible, check_int, describe_padding, padded_output_size, per_axis
 from sleepconv.kernels import Geometry, kernel_for, triton
@@ -230,7 +232,7 @@ def _differentiate_locally_connected(ctx: Any, grad: Tensor) -> tuple[Tensor | N
     if ctx.needs_input_grad[0]:
         dx = input_gradient_like(x, grad, weight, ctx.geometry)
     if ctx.needs_input_grad[1]:
-        dw = weight_gradient_like(weight, x, grad, ctx.geometry)
+        dw = weight_gradient_like(x, grad, weight, ctx.geometry)
     return dx, dw, None, None, None, None, None
 
 
@@ -245,7 +247,7 @@ def _differentiate_input_gradient(ctx: Any, grad_dx: Tensor) -> tuple[Tensor | N
     if ctx.needs_input_grad[0]:
         d_grad = _response_like(grad, grad_dx, weight, ctx.geometry)
     if ctx.needs_input_grad[1]:
-        d_weight = weight_gradient_like(weight, grad_dx, grad, ctx.geometry)
+        d_weight = weight_gradient_like(grad_dx, grad, weight, ctx.geometry)
     return d_grad, d_weight, None, None, None, None, None, None
 
 
@@ -297,57 +299,96 @@ for _operator in (locally_connected, input_gradient, weight_gradient):
     _see_through(_operator, _operator._init_fn)
 
 
-def respond(x: Tensor, weight: Tensor, geometry: Sequence[Any], position_major: bool) -> Tensor:
-    """Compute ``locally_connected``, at the least cost that the circumstances allow."""
-    if _unwatched(x, weight):
-        check_tensors({"input": x, "weight": weight}, len(geometry[0]))
-        return _Respond.apply(x, weight, *geometry, position_major)
-    return locally_connected(x, weight, *geometry, position_major)
+def apply(x: Tensor, weight: Tensor, options: Sequence[Any], position_major: bool) -> Tensor:
+    """Compute ``locally_connected``, without the dispatcher where only autograd is watching."""
+    geometry = _kernel_geometry(x, weight, None, options)
+    if geometry is None:
+        return locally_connected(x, weight, *options, position_major)
+    return _LocallyConnected.apply(x, weight, *options, position_major, geometry)
 
 
-def input_gradient_like(x: Tensor, grad: Tensor, weight: Tensor, geometry: Sequence[Any]) -> Tensor:
+def input_gradient_like(x: Tensor, grad: Tensor, weight: Tensor, options: Sequence[Any]) -> Tensor:
     """Return the gradient with respect to ``x`` in the memory layout of ``x``."""
     position_major = not x.is_contiguous()
-    if not torch.is_grad_enabled() and _unwatched(x, grad, weight):
-        dx = kernel_for(grad).input_gradient(grad, weight, _geometry(x.shape, weight.shape, *geometry))
-        return _laid_out_like(x, dx if position_major else channel_major(dx))
-    return _laid_out_like(x, input_gradient(grad, weight, list(x.shape[2:]), *geometry, position_major))
+    geometry = None if torch.is_grad_enabled() else _kernel_geometry(x, weight, grad, options)
+    if geometry is None:
+        return _laid_out_like(x, input_gradient(grad, weight, list(x.shape[2:]), *options, position_major))
+    dx = kernel_for(grad).input_gradient(grad, weight, geometry)
+    return _laid_out_like(x, dx if position_major else channel_major(dx))
 
 
-def weight_gradient_like(weight: Tensor, x: Tensor, grad: Tensor, geometry: Sequence[Any]) -> Tensor:
-    """Return the gradient with respect to ``weight``, of which only the shape counts."""
-    if not torch.is_grad_enabled() and _unwatched(x, grad, weight):
-        return kernel_for(x).weight_gradient(x, grad, _geometry(x.shape, weight.shape, *geometry))
-    return weight_gradient(x, grad, list(weight.shape[-len(geometry[0]) :]), *geometry)
+def weight_gradient_like(x: Tensor, grad: Tensor, weight: Tensor, options: Sequence[Any]) -> Tensor:
+    """Return the gradient with respect to ``weight``, whose values do not matter."""
+    geometry = None if torch.is_grad_enabled() else _kernel_geometry(x, weight, grad, options)
+    if geometry is None:
+        return weight_gradient(x, grad, list(weight.shape[-len(options[0]) :]), *options)
+    return kernel_for(x).weight_gradient(x, grad, geometry)
 
 
-class _Respond(torch.autograd.Function):
+class _LocallyConnected(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, *options: Any) -> Tensor:
-        _setup_locally_connected(ctx, (x, weight, *options), x)
-        *geometry, position_major = options
-        y = kernel_for(x).forward(x, weight, _geometry(x.shape, weight.shape, *geometry))
+        *ctx.geometry, position_major, geometry = options
+        ctx.save_for_backward(x, weight)
+        y = kernel_for(x).forward(x, weight, geometry)
         return y if position_major else channel_major(y)
 
-    backward = staticmethod(_differentiate_locally_connected)
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return *_differentiate_locally_connected(ctx, grad), None
 
 
-def _unwatched(*tensors: Tensor) -> bool:
-    """Return whether nothing but autograd has to know which operator computes on these tensors."""
-    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+def needs_plain_operations() -> bool:
+    """Return whether our operators would fail here, or have zero derivatives: they lack rules for these transforms."""
+    if torch.compiler.is_compiling():
+        return torch.onnx.is_in_onnx_export()
+    transformed = torch._C._functorch.peek_interpreter_stack() is not None
+    return transformed or forward_ad._current_level >= 0 or torch.jit.is_tracing()
+
+
+def kernels_apply_to(*tensors: Tensor) -> bool:
+    """Return whether kernels may be called on these tensors of the CPU without PyTorch's dispatcher.
+
+    They may not if something besides autograd has to see the operator (a compiler, a transform, a mode), or if PyTorch
+    has to prepare a tensor first (subclasses, lazy negation).
+    """
+    if torch.compiler.is_compiling() or needs_plain_operations():
         return False
-    return all(type(t) in (Tensor, nn.Parameter) and torch._C._has_storage(t) and not t.is_meta for t in tensors)
+    if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
+        return False
+    types, plain = (Tensor, nn.Parameter), _plain_keys()
+    return all(type(t) in types and torch._C._dispatch_keys(t).raw_repr() in plain for t in tensors)
 
 
-def _geometry(x_shape: Sequence[int], weight_shape: Sequence[int], *options: Any) -> Geometry:
+def _kernel_geometry(x: Tensor, weight: Tensor, grad: Tensor | None, options: Sequence[Any]) -> Geometry | None:
+    """Return the geometry for a kernel; None if the operator has to call it, or to report what does not fit."""
+    tensors = (x, weight) if grad is None else (x, weight, grad)
+    same = x.is_floating_point() and all(tensor.dtype == x.dtype for tensor in tensors)
+    if not same or not kernels_apply_to(*tensors):
+        return None
     *per_axis_options, groups = options
-    return _known_geometry(x_shape, weight_shape, *map(tuple, per_axis_options), groups)
+    geometry = _fitting_geometry(x.shape, weight.shape, *map(tuple, per_axis_options), groups)
+    return geometry if geometry is None or grad is None or grad.shape == geometry.y_shape else None
+
+
+@cache
+def _plain_keys() -> set[int]:
+    """Return the dispatch keys of ordinary tensors on the CPU, made with and without inference mode."""
+    keys = set()
+    for mode in (False, True):
+        with torch.inference_mode(mode):
+            keys.add(torch._C._dispatch_keys(torch.empty(0, device="cpu")).raw_repr())
+    return keys
 
 
 @lru_cache(maxsize=4096)
-def _known_geometry(x_shape: Sequence[int], weight_shape: Sequence[int], *options: Any) -> Geometry:
+def _fitting_geometry(x_shape: Sequence[int], weight_shape: Sequence[int], *options: Any) -> Geometry | None:
+    """Return ``checked_geometry`` of tensors of these shapes, checking them once; None if they do not fit."""
     x, weight = (torch.empty(shape, device="meta") for shape in (x_shape, weight_shape))
-    return checked_geometry(*options, x=x, weight=weight)
+    try:
+        return checked_geometry(*options, x=x, weight=weight)
+    except ValueError:
+        return None
 
 
 def _response_like(like: Tensor, x: Tensor, weight: Tensor, geometry: Sequence[Any]) -> Tensor:

@@ -5,19 +5,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.nn.functional import pad
 
 from sleepconv.functional import operators
 from sleepconv.kernels import Geometry
-
-
-def needs_plain_operations() -> bool:
-    """Return whether our operators would fail here, or have zero derivatives: they lack rules for these transforms."""
-    if torch.compiler.is_compiling():
-        return torch.onnx.is_in_onnx_export()
-    transformed = torch._C._functorch.peek_interpreter_stack() is not None
-    return transformed or forward_ad._current_level >= 0 or torch.jit.is_tracing()
 
 
 def locally_connected(x: Tensor, weight: Tensor, g: Geometry) -> Tensor:

@@ -146,7 +146,7 @@ def jax_step(local: LocallyConnected2d, batch: int) -> _Step | None:
     inputs = local.in_channels * local.kernel_size[0] * local.kernel_size[1]
     x = numpy.ones((batch, local.in_channels, *local.input_size))
     w = numpy.ones((local.out_channels, inputs, *local.output_size))
-    padding = [(p, p) for p in local.padding]
+    padding = [(int(p), int(p)) for p in local.padding]
 
     def loss(x: Any, w: Any) -> Any:
         return lax.conv_general_dilated_local(x, w, local.stride, padding, local.kernel_size).sum()

@@ -42,21 +42,21 @@ struct Aligned {
     }
 };
 
-// Tasks, in as many bands as there are threads. A thread begins with its own band, the same one in each pass, phase and
-// layer, so that it finds in its cache what it wrote there before; then it helps with the others.
+// Tasks, in as many bands as there are threads. A thread begins with its own band, so that it finds in its cache what it
+// wrote in the phase or layer before; then it takes tasks from the bands of others.
 struct Bands {
-    static constexpr int MOST = 64;
+    static constexpr int MAX_BANDS = 64;
     struct alignas(64) Band {
         std::atomic<int64_t> next;
         int64_t end;
     };
-    Band bands[MOST];
+    Band bands[MAX_BANDS];
     int count;
     int64_t run;
 
-    Bands(int64_t tasks, int team) : count(team < MOST ? team : MOST) {
+    Bands(int64_t tasks, int team) : count(team < MAX_BANDS ? team : MAX_BANDS) {
         // Neighbouring positions look at the same inputs: a thread takes a run of them where there are plenty.
-        const int64_t each = tasks / (16 * count);
+        const int64_t each = tasks / (16 * int64_t(team));
         run = each < 1 ? 1 : each < 32 ? each : 32;
         for (int64_t i = 0; i < count; ++i) {
             bands[i].next = tasks * i / count;
@@ -65,11 +65,14 @@ struct Bands {
     }
 
     template <class Function>
-    void work(int thread, Function do_task) {
+    void take(int thread, Function do_task) {
         for (int i = 0; i < count; ++i) {
             Band &band = bands[(thread + i) % count];
-            for (int64_t task; (task = band.next.fetch_add(run)) < band.end;)
-                for (const int64_t end = task + run < band.end ? task + run : band.end; task < end; ++task) do_task(task);
+            int64_t first;
+            while ((first = band.next.fetch_add(run)) < band.end) {
+                const int64_t end = first + run < band.end ? first + run : band.end;
+                for (int64_t task = first; task < end; ++task) do_task(task);
+            }
         }
     }
 
@@ -98,7 +101,7 @@ void take_tasks(void *data, int thread) {
         work.out_of_memory = 1;
         return;
     }
-    work.bands->work(thread, [&](int64_t task) {
+    work.bands->take(thread, [&](int64_t task) {
         work.kernels->run(*work.geometry, work.pass, work.threads, work.phase, task, work.buffers, scratch.start());
     });
 }
@@ -109,7 +112,7 @@ using GompParallel = void (*)(void (*)(void *), void *, unsigned, unsigned);
 using ThreadNumber = int (*)();
 
 template <class Pointer>
-Pointer loaded(const char *name) {
+Pointer find_symbol([[maybe_unused]] const char *name) {
 #if defined(__linux__)
     return reinterpret_cast<Pointer>(dlsym(RTLD_DEFAULT, name));
 #else
@@ -123,12 +126,12 @@ struct Job {
 };
 
 void do_job(void *job) {
-    static const ThreadNumber number = loaded<ThreadNumber>("omp_get_thread_num");
+    static const ThreadNumber number = find_symbol<ThreadNumber>("omp_get_thread_num");
     static_cast<Job *>(job)->function(static_cast<Job *>(job)->data, number ? number() : 0);
 }
 
 void on_all_threads(void (*function)(void *, int), void *data, int threads) {
-    static const GompParallel parallel = loaded<GompParallel>("GOMP_parallel");
+    static const GompParallel parallel = find_symbol<GompParallel>("GOMP_parallel");
     if (threads == 1) return function(data, 0);
     if (parallel) {
         Job job = {function, data};
@@ -162,14 +165,15 @@ struct Sharing {
     int is_double;
     int64_t filter, grids;
     const int64_t *neurons, *starts;  // the neurons sorted by grid; where each grid starts among them
-    int64_t blocks() const { return (filter + SHARE_BLOCK - 1) / SHARE_BLOCK; }
     Bands *bands;
+
+    int64_t blocks() const { return (filter + SHARE_BLOCK - 1) / SHARE_BLOCK; }
 };
 
 void take_blocks(void *data, int thread) {
     Sharing &work = *static_cast<Sharing *>(data);
     const int64_t blocks = work.blocks();
-    work.bands->work(thread, [&](int64_t task) {
+    work.bands->take(thread, [&](int64_t task) {
         const int64_t grid = task / blocks, first = task % blocks * SHARE_BLOCK;
         const int64_t *neurons = work.neurons + work.starts[grid];
         const int64_t count = work.starts[grid + 1] - work.starts[grid];
@@ -230,7 +234,10 @@ EXPORT void sleepconv_share(void *weight, int is_double, int64_t filter, int64_t
     work.grids = grids;
     work.neurons = neurons;
     work.starts = starts;
-    Bands bands(grids * work.blocks(), threads);
+    const int64_t tasks = grids * work.blocks();
+    const int team = tasks < threads ? int(tasks) : threads;
+    if (team < 1) return;
+    Bands bands(tasks, team);
     work.bands = &bands;
-    on_all_threads(take_blocks, &work, threads);
+    on_all_threads(take_blocks, &work, team);
 }
