@@ -20,6 +20,7 @@ from sleepconv.functional.sizes import Sides, check_divisible, check_int, descri
 from sleepconv.kernels import Geometry, kernel_for, triton
 from sleepconv.kernels.geometry import channel_major, empty_activations
 
+_PLAIN_TYPES = (Tensor, nn.Parameter)
 _WEIGHT_AXES = "output size, out_channels, in_channels / groups, kernel size"
 
 
@@ -356,15 +357,18 @@ def kernels_apply_to(*tensors: Tensor) -> bool:
         return False
     if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
         return False
-    types, plain = (Tensor, nn.Parameter), _plain_keys()
-    return all(type(t) in types and torch._C._dispatch_keys(t).raw_repr() in plain for t in tensors)
+    plain = _plain_keys()
+    for tensor in tensors:
+        if type(tensor) not in _PLAIN_TYPES or torch._C._dispatch_keys(tensor).raw_repr() not in plain:
+            return False
+    return True
 
 
 def _kernel_geometry(x: Tensor, weight: Tensor, grad: Tensor | None, options: Sequence[Any]) -> Geometry | None:
     """Return the geometry for a kernel; None if the operator has to call it, or to report what does not fit."""
-    tensors = (x, weight) if grad is None else (x, weight, grad)
-    same = x.is_floating_point() and all(tensor.dtype == x.dtype for tensor in tensors)
-    if not same or not kernels_apply_to(*tensors):
+    last = weight if grad is None else grad
+    same = x.is_floating_point() and x.dtype == weight.dtype == last.dtype
+    if not same or not kernels_apply_to(x, weight, last):
         return None
     *per_axis_options, groups = options
     geometry = _fitting_geometry(x.shape, weight.shape, *map(tuple, per_axis_options), groups)

@@ -86,12 +86,12 @@ def share_(weight: Tensor, grids: Tensor) -> None:
     starts = torch.cat([counts.new_zeros(1), counts[counts > 0].cumsum(0)])
     torch.autograd.graph.increment_version(weight)  # PyTorch does not notice this change by itself
     library.sleepconv_share(
-        ctypes.c_void_p(weight.data_ptr()),
-        int(weight.dtype == torch.float64),
-        ctypes.c_int64(weight.numel() // grids.numel()),
-        ctypes.c_int64(len(starts) - 1),
-        ctypes.c_void_p(order.data_ptr()),
-        ctypes.c_void_p(starts.data_ptr()),
+        weight.data_ptr(),
+        weight.dtype == torch.float64,
+        weight.numel() // grids.numel(),
+        len(starts) - 1,
+        order.data_ptr(),
+        starts.data_ptr(),
         torch.get_num_threads(),
     )
 
@@ -124,9 +124,13 @@ def _library() -> ctypes.CDLL | str:
     if not found:
         return "its native kernel was not compiled at installation"
     try:
-        return ctypes.CDLL(str(found[0]))
+        library = ctypes.CDLL(str(found[0]))
     except OSError as error:
         return f"its native kernel cannot be loaded ({error})"
+    pointer, number, size = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
+    library.sleepconv_run.argtypes = [ctypes.POINTER(_Geometry), *[number] * 4, *[pointer] * 3]
+    library.sleepconv_share.argtypes = [pointer, number, size, size, pointer, pointer, number]
+    return library
 
 
 def _roomy_activations(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -154,19 +158,21 @@ def _run(which: _Pass, first: Tensor, second: Tensor, out: Tensor, geometry: Geo
     dtype = out.dtype
     if geometry.batch == 0 or out.numel() == 0:
         return out.zero_().to(first.dtype)
-    operands = [tensor.to(dtype).contiguous() for tensor in (first, second)]
+    one, other = (t if t.dtype == dtype else t.to(dtype) for t in (first.contiguous(), second.contiguous()))
     code = library.sleepconv_run(
-        ctypes.byref(_as_struct(geometry, spacing)),
-        int(which),
-        int(dtype == torch.float64),
-        int(instruction_set()),
+        _as_struct(geometry, spacing),
+        which,
+        dtype == torch.float64,
+        instruction_set(),
         torch.get_num_threads(),
-        *[ctypes.c_void_p(tensor.data_ptr()) for tensor in (*operands, out)],
+        one.data_ptr(),
+        other.data_ptr(),
+        out.data_ptr(),
     )
     if code:
         reason = "out of memory for its scratch space" if code == 1 else "instruction set not supported here"
         raise RuntimeError(f"the native kernel failed: {reason}")
-    return out.to(first.dtype)
+    return out if first.dtype == dtype else out.to(first.dtype)
 
 
 @cache
