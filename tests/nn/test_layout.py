@@ -294,3 +294,8 @@ def test_a_layer_with_a_forward_of_its_own_is_looked_into():
     model = keep_layout(nn.Sequential(first, Viewing(4, 4, 3, input_size=6), last), torch.randn(2, 4, 8, 8))
     assert not any(layer.position_major for layer in model)
     assert model(torch.randn(2, 4, 8, 8)).shape == (2, 4, 2, 2)
+
+
+def test_the_graph_of_a_layer_is_recognised_as_its_own():
+    y = LocallyConnected2d(3, 4, 3, input_size=6, bias=False)(torch.randn(2, 3, 6, 6))
+    assert known_operations._plain_name(y.grad_fn.name()) in known_operations._ENDS

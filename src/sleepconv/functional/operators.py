@@ -305,7 +305,7 @@ def apply(x: Tensor, weight: Tensor, options: Sequence[Any], position_major: boo
     geometry = _kernel_geometry(x, weight, None, options)
     if geometry is None:
         return locally_connected(x, weight, *options, position_major)
-    return _LocallyConnected.apply(x, weight, *options, position_major, geometry)
+    return _EagerLocallyConnected.apply(x, weight, *options, position_major, geometry)
 
 
 def input_gradient_like(x: Tensor, grad: Tensor, weight: Tensor, options: Sequence[Any]) -> Tensor:
@@ -326,7 +326,7 @@ def weight_gradient_like(x: Tensor, grad: Tensor, weight: Tensor, options: Seque
     return kernel_for(x).weight_gradient(x, grad, geometry)
 
 
-class _LocallyConnected(torch.autograd.Function):
+class _EagerLocallyConnected(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, *options: Any) -> Tensor:
         *ctx.geometry, position_major, geometry = options

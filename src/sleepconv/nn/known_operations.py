@@ -25,7 +25,8 @@ CONVOLUTIONS = {_aten.convolution, torch.ops.sleepconv.locally_connected}
 # The same in an autograd graph: names of its nodes without "Backward0" and underscores, in lower case.
 _KNOWN_NODES = {operation.__name__.replace("_", "") for operation in KNOWN} | {"nativebatchnorm", "permute", "permuted"}
 _ENDS = {"convolution", "generatedbackwardforsleepconvlocallyconnecteddefault", "torch::autograd::accumulategrad"}
-_ENDS |= {"locallyconnected", "withfeedback", "withdirectfeedback"}  # of sleepconv.functional.operators and .feedback
+# Of sleepconv.functional's operators and feedback.
+_ENDS |= {"eagerlocallyconnected", "withfeedback", "withdirectfeedback"}
 
 
 def guard_gradients(x: Tensor) -> None:
