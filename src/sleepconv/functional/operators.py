@@ -355,9 +355,9 @@ def kernels_apply_to(*tensors: Tensor) -> bool:
     """
     if torch.compiler.is_compiling() or needs_plain_operations():
         return False
-    if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
-        return False
     plain = _plain_keys()
+    if not plain or torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
+        return False
     for tensor in tensors:
         if type(tensor) not in _PLAIN_TYPES or torch._C._dispatch_keys(tensor).raw_repr() not in plain:
             return False
@@ -377,9 +377,12 @@ def _kernel_geometry(x: Tensor, weight: Tensor, grad: Tensor | None, options: Se
 
 @cache
 def _plain_keys() -> set[int]:
-    """Return the dispatch keys of ordinary tensors on the CPU, made with and without inference mode."""
-    keys = set()
-    for mode in (False, True):
+    """Return the dispatch keys of ordinary tensors on the CPU, made with and without inference mode.
+
+    Empty where an older PyTorch does not tell them.
+    """
+    keys: set[int] = set()
+    for mode in (False, True) if hasattr(torch._C.DispatchKeySet, "raw_repr") else ():
         with torch.inference_mode(mode):
             keys.add(torch._C._dispatch_keys(torch.empty(0, device="cpu")).raw_repr())
     return keys
