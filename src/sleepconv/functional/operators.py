@@ -2,7 +2,7 @@
 
 Three bilinear operators, closed under differentiation: the derivatives of each are the two others, so any number of
 backward passes works. Where only autograd is watching, ``apply`` and its two gradients call the kernels themselves:
-PyTorch's dispatcher would take as long as a fifth of a small layer. A gradient has the memory layout of the tensor that
+PyTorch's dispatcher would add a fifth to the time of a small layer. A gradient has the memory layout of the tensor that
 it belongs to: some of PyTorch's backward passes (instance and batch normalization) misread gradients that have another
 layout.
 """
@@ -223,7 +223,7 @@ def _(x: Tensor, grad: Tensor, kernel_size: Any, *geometry: Any) -> Tensor:
 
 
 def _setup_locally_connected(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, weight, *ctx.geometry, _ = inputs
+    x, weight, *ctx.options, _ = inputs
     ctx.save_for_backward(x, weight)
 
 
@@ -231,14 +231,14 @@ def _differentiate_locally_connected(ctx: Any, grad: Tensor) -> tuple[Tensor | N
     x, weight = ctx.saved_tensors
     dx = dw = None
     if ctx.needs_input_grad[0]:
-        dx = input_gradient_like(x, grad, weight, ctx.geometry)
+        dx = input_gradient_like(x, grad, weight, ctx.options)
     if ctx.needs_input_grad[1]:
-        dw = weight_gradient_like(x, grad, weight, ctx.geometry)
+        dw = weight_gradient_like(x, grad, weight, ctx.options)
     return dx, dw, None, None, None, None, None
 
 
 def _setup_input_gradient(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    grad, weight, _, *ctx.geometry, _ = inputs
+    grad, weight, _, *ctx.options, _ = inputs
     ctx.save_for_backward(grad, weight)
 
 
@@ -246,14 +246,14 @@ def _differentiate_input_gradient(ctx: Any, grad_dx: Tensor) -> tuple[Tensor | N
     grad, weight = ctx.saved_tensors
     d_grad = d_weight = None
     if ctx.needs_input_grad[0]:
-        d_grad = _response_like(grad, grad_dx, weight, ctx.geometry)
+        d_grad = _response_like(grad, grad_dx, weight, ctx.options)
     if ctx.needs_input_grad[1]:
-        d_weight = weight_gradient_like(grad_dx, grad, weight, ctx.geometry)
+        d_weight = weight_gradient_like(grad_dx, grad, weight, ctx.options)
     return d_grad, d_weight, None, None, None, None, None, None
 
 
 def _setup_weight_gradient(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, grad, _, *ctx.geometry = inputs
+    x, grad, _, *ctx.options = inputs
     ctx.save_for_backward(x, grad)
 
 
@@ -261,9 +261,9 @@ def _differentiate_weight_gradient(ctx: Any, grad_dw: Tensor) -> tuple[Tensor | 
     x, grad = ctx.saved_tensors
     d_x = d_grad = None
     if ctx.needs_input_grad[0]:
-        d_x = input_gradient_like(x, grad, grad_dw, ctx.geometry)
+        d_x = input_gradient_like(x, grad, grad_dw, ctx.options)
     if ctx.needs_input_grad[1]:
-        d_grad = _response_like(grad, x, grad_dw, ctx.geometry)
+        d_grad = _response_like(grad, x, grad_dw, ctx.options)
     return d_x, d_grad, None, None, None, None, None
 
 
@@ -328,8 +328,8 @@ def weight_gradient_like(x: Tensor, grad: Tensor, weight: Tensor, options: Seque
 
 class _EagerLocallyConnected(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, *options: Any) -> Tensor:
-        *ctx.geometry, position_major, geometry = options
+    def forward(ctx: Any, x: Tensor, weight: Tensor, *arguments: Any) -> Tensor:
+        *ctx.options, position_major, geometry = arguments
         ctx.save_for_backward(x, weight)
         y = kernel_for(x).forward(x, weight, geometry)
         return y if position_major else channel_major(y)
@@ -398,8 +398,8 @@ def _fitting_geometry(x_shape: Sequence[int], weight_shape: Sequence[int], *opti
         return None
 
 
-def _response_like(like: Tensor, x: Tensor, weight: Tensor, geometry: Sequence[Any]) -> Tensor:
-    return _laid_out_like(like, locally_connected(x, weight, *geometry, not like.is_contiguous()))
+def _response_like(like: Tensor, x: Tensor, weight: Tensor, options: Sequence[Any]) -> Tensor:
+    return _laid_out_like(like, locally_connected(x, weight, *options, not like.is_contiguous()))
 
 
 def _laid_out_like(x: Tensor, result: Tensor) -> Tensor:
