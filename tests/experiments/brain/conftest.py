@@ -18,17 +18,30 @@ def _no_data_of_the_user(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("SLEEPCONV_DATA", str(tmp_path / "data"))
 
 
+def _write_run(path: Path, run: Run, input_size: tuple[int, int, int]) -> None:
+    """Write what `sleepconv train` leaves of a finished run, with random weights."""
+    folder = RunFolder(path)
+    path.mkdir(parents=True)
+    folder.write("recipe.json", run.as_json())
+    model = build_network(run.changed(seed=7), input_size, 10)
+    write_tensors(path / "model.safetensors", compact_state(model), {"input_size": input_size, "classes": 10})
+    numbers = dict.fromkeys(["top1", "top5", "seconds", "seconds_per_epoch"], 10.0)
+    folder.write_json("summary.json", {"set": "test", **numbers})
+
+
 @pytest.fixture
 def runs(tmp_path) -> Path:
     """A folder with one finished convolutional run."""
     run = Run(name="small", dataset="cifar10", connectivity="convolutional", learning_rate=1e-2)
-    folder = RunFolder(tmp_path / "runs" / "small")
-    folder.path.mkdir(parents=True)
-    folder.write("recipe.json", run.as_json())
-    model = build_network(run.changed(seed=7), (3, 32, 32), 10)
-    write_tensors(folder.path / "model.safetensors", compact_state(model), {"input_size": (3, 32, 32), "classes": 10})
-    numbers = dict.fromkeys(["top1", "top5", "seconds", "seconds_per_epoch"], 10.0)
-    folder.write_json("summary.json", {"set": "test", **numbers})
+    _write_run(tmp_path / "runs" / "small", run, (3, 32, 32))
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def miniature_runs(tmp_path) -> Path:
+    """A folder with one finished run on CIFAR-10 at 16×16."""
+    run = Run("mini", "cifar10-16x16", network="resnet8", connectivity="local", learning_rate=1e-3)
+    _write_run(tmp_path / "runs" / "mini", run, (3, 16, 16))
     return tmp_path / "runs"
 
 

@@ -5,10 +5,13 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
 from sleepconv.cli import main
 from sleepconv.experiments.brain import scoring
+from sleepconv.experiments.brain.candidates import preparation_for
+from sleepconv.experiments.data import cifar10_16x16
 from sleepconv.experiments.runs import RunFolder
 
 
@@ -146,6 +149,20 @@ def test_only_label_counts_make_a_table_without_a_figure(runs, recordings, small
     assert score(runs, recordings, tmp_path / "out", "--data-dir", str(small_cifar10)) == 0
     assert "soft-label cross-entropy" in capsys.readouterr().out
     assert not (tmp_path / "out" / "layers.png").exists()
+
+
+def test_networks_of_the_miniature_answer_for_its_own_images(miniature_runs, recordings, small_cifar10, tmp_path):
+    for name in ("it", "v4"):
+        (recordings / f"{name}.npz").unlink()
+    assert score(miniature_runs, recordings, tmp_path / "out", "--data-dir", str(small_cifar10)) == 0
+    record = json.loads((tmp_path / "out" / "mini-scale-1-seed-0.json").read_text())
+    images = cifar10_16x16(small_cifar10, train=False, complete=False).pixels
+    prepare = preparation_for("cifar10-16x16", (3, 16, 16))
+    mean, std = (torch.tensor(channels)[:, None, None] for channels in (prepare.mean, prepare.std))
+    logits = RunFolder(miniature_runs / "mini").load_model().eval()((images - mean) / std)
+    counts = torch.from_numpy(np.load(recordings / "labels.npz")["counts"]).float()
+    loss = nn.functional.cross_entropy(logits, counts / counts.sum(1, keepdim=True))
+    assert record["scores"][0]["cross_entropy"] == pytest.approx(loss.item(), rel=1e-5)
 
 
 def test_a_second_call_keeps_the_rows_of_the_first_and_names_what_saw_other_data(runs, recordings, tmp_path, capsys):

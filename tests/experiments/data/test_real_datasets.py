@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from sleepconv.experiments.brain.candidates import preparation_for
 from sleepconv.experiments.data import (
     DATASETS,
     cifar10,
@@ -44,6 +45,13 @@ def test_cifar10_has_the_known_channel_statistics(real_cifar10):
     found = measure(cifar10(real_cifar10))
     assert [mean / 255 for mean in found.mean] == pytest.approx([0.4914, 0.4822, 0.4465], abs=5e-5)
     assert [std / 255 for std in found.std] == pytest.approx([0.2470, 0.2435, 0.2616], abs=5e-5)
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar10-16x16"])
+def test_brain_fits_prepare_images_with_the_statistics_of_the_training_images(name, real_cifar10):
+    found, used = measure(DATASETS[name].read(real_cifar10)), preparation_for(name, (3, 32, 32))
+    assert found.mean == pytest.approx(used.mean, rel=1e-12)
+    assert found.std == pytest.approx(used.std, rel=1e-12)
 
 
 def test_cifar10_has_the_official_checksums(real_cifar10):

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from sleepconv.brain.activations import Preparation, comparable_layers, find_layers
-from sleepconv.experiments.data import IMAGENET, ChannelStatistics, load_task
+from sleepconv.experiments.data import IMAGENET, ChannelStatistics, Images, cifar10, cifar10_16x16, load_task
 from sleepconv.experiments.data.description import StrPath
 from sleepconv.experiments.runs import Run, RunFolder, find_runs
 from sleepconv.experiments.runs.folder import WEIGHTS
@@ -20,11 +20,22 @@ _CIFAR10 = ChannelStatistics(
     (125.306918046875, 122.95039414062497, 113.86538318359375),
     (62.993219278136934, 62.088707640014185, 66.70489964063097),
 )
+_CIFAR10_16X16 = ChannelStatistics(
+    (125.30635351562499, 122.94970976562496, 113.86479937499999),
+    (60.70947641695104, 59.844391579081645, 64.66401710725408),
+)
 _CIFAR100 = ChannelStatistics(
     (129.30416560546874, 124.06996269531253, 112.43405005859375),
     (68.1702428992064, 65.39180804385748, 70.41837018804938),
 )
-_STATISTICS = {"cifar10": _CIFAR10, "cifar100": _CIFAR100, "tiny-imagenet": IMAGENET, "imagenet": IMAGENET}
+_STATISTICS = {
+    "cifar10": _CIFAR10,
+    "cifar10-16x16": _CIFAR10_16X16,
+    "cifar100": _CIFAR100,
+    "tiny-imagenet": IMAGENET,
+    "imagenet": IMAGENET,
+}
+_CIFAR10_READERS = {"cifar10": cifar10, "cifar10-16x16": cifar10_16x16}
 _CONNECTIVITY = {"convolutional": "conv", "local": "LC", "local_after_first": "LC after first"}
 
 
@@ -41,7 +52,7 @@ class Candidate:
         layers: to compare with neurons; by default all `comparable_layers`.
         run: the recipe that it was trained with.
         summary: how its training ended.
-        answers_cifar10: whether its outputs are the classes of CIFAR-10.
+        read_cifar10: reads CIFAR-10 at the size it was trained with; None if its outputs are other classes.
     """
 
     name: str
@@ -52,7 +63,7 @@ class Candidate:
     layers: Sequence[str] | None = None
     run: dict[str, Any] | None = None
     summary: dict[str, Any] = field(default_factory=dict)
-    answers_cifar10: bool = False
+    read_cifar10: Callable[..., Images] | None = None
 
     def network(self) -> tuple[nn.Module, list[str]]:
         """Build the network in evaluation mode, and name the layers to compare."""
@@ -143,7 +154,7 @@ def _trained(folder: RunFolder, layers: Sequence[str] | None, data_dir: StrPath 
         layers=layers,
         run=asdict(run),
         summary=folder.summary() or {},
-        answers_cifar10=(run.dataset, classes) == ("cifar10", 10),
+        read_cifar10=_CIFAR10_READERS.get(run.dataset) if classes == 10 else None,
     )
 
 
@@ -158,7 +169,7 @@ def _untrained(folder: RunFolder, layers: Sequence[str] | None, data_dir: StrPat
         prepare=prepare,
         layers=layers,
         run={"network": run.network, "connectivity": run.connectivity, "dataset": run.dataset, "seed": run.seed},
-        answers_cifar10=(run.dataset, classes) == ("cifar10", 10),
+        read_cifar10=_CIFAR10_READERS.get(run.dataset) if classes == 10 else None,
     )
 
 

@@ -51,7 +51,8 @@ def score_runs(
         raise ValueError(f"two datasets are called {repeated[0]!r}; rename one or leave it out")
     networks = candidates(runs, untrained=untrained, with_pixels=with_pixels, layers=layers, data_dir=data_dir)
     behaviour = any(isinstance(dataset, LabelCounts) for dataset in datasets)
-    session = _Session(datasets, folder, Settings(), *(_test_images(data_dir) if behaviour else (None, "")))
+    test, why_not = _test_images(data_dir) if behaviour else (None, "")
+    session = _Session(datasets, folder, Settings(), data_dir, test, why_not)
     with tqdm(total=len(networks) * len(datasets), desc="brain", unit=" fits", disable=None) as bar:
         for network in networks:
             session.score_unless_known(network, bar)
@@ -75,6 +76,7 @@ class _Session:
     datasets: Sequence[BrainDataset]
     folder: Path
     settings: Settings
+    data_dir: StrPath | None
     test: Images | None
     why_no_test: str
 
@@ -137,11 +139,12 @@ class _Session:
 
     def _behaviour(self, dataset: LabelCounts, model: nn.Module, network: Candidate) -> Entry:
         absent = {"dataset": dataset.name, "region": dataset.region, "method": "error consistency", "score": None}
-        if not network.answers_cifar10:
+        if network.read_cifar10 is None:
             return absent | {"missing": "its outputs are not the classes of CIFAR-10"}
         if self.test is None:
             return absent | {"missing": self.why_no_test}
-        images, labels = self.test.pixels.permute(0, 2, 3, 1).numpy(), self.test.labels.numpy()
+        test = network.read_cifar10(self.data_dir, train=False, complete=False)
+        images, labels = test.pixels.permute(0, 2, 3, 1).numpy(), test.labels.numpy()
         if len(images) != len(dataset.counts):
             raise ValueError(
                 f"{dataset.name} has label counts of {len(dataset.counts)} images, but there are {len(images)} images"
