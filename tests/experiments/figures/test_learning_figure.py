@@ -42,15 +42,23 @@ def test_each_table_with_records_has_a_panel_and_each_of_its_rows_a_name(learned
     assert capsys.readouterr().err == "sleepconv: runs at scale 0.01 left out: --scale 0.01 shows them\n"
 
 
-def test_a_row_has_a_line_on_the_test_set_and_one_in_training_for_each_seed(learned, tmp_path, monkeypatch):
-    for seed in (0, 1):
-        learned("cifar10_local", seed=seed, scale=0.1)
+def test_a_row_has_a_mean_over_seeds_on_the_test_set_and_in_training_within_a_band(learned, tmp_path, monkeypatch):
+    learned("cifar10_local", scale=0.1)
+    second = learned("cifar10_local", seed=1, scale=0.1)
+    reports = [line("epoch", 1, 32.0), line("evaluation", 1, 29.0), line("evaluation", 2, 50.0), line("epoch", 2, 70.0)]
+    (second.path / METRICS).write_text("".join(json.dumps(report) + "\n" for report in reports))
     drawn = []
     monkeypatch.setattr(learning_figure, "save", lambda figure, stem: drawn.append(figure) or [])
     learning_figure.draw(learning_figure.read_learning([tmp_path / "runs"]), tmp_path)
-    lines = [line for line in drawn[0].axes[0].get_lines() if len(line.get_xdata())]
+    axes = drawn[0].axes[0]
+    lines = [line for line in axes.get_lines() if len(line.get_xdata())]
     curves = [(line.get_linestyle(), list(line.get_xdata()), list(line.get_ydata())) for line in lines]
-    assert curves == [("-", [1, 2], [25.0, 50.0]), (":", [1, 2], [30.0, 60.0])] * 2
+    assert curves == [("-", [1, 2], [27.0, 50.0]), (":", [1, 2], [31.0, 65.0])]
+    bands = [band.get_paths()[0].vertices for band in axes.collections]
+    assert [{tuple(point) for point in band} for band in bands] == [
+        {(1, 25), (1, 29), (2, 50)},
+        {(1, 30), (1, 32), (2, 60), (2, 70)},
+    ]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from sleepconv.experiments.figures.drawing import STYLE, load_pyplot, save
@@ -41,8 +42,8 @@ _TRAINED_BY = {"imagenet": "table2", "cifar10-16x16": "miniature"}
 _WIDTH, _HEIGHT = 3.6, 3.4
 _STYLES = {"evaluation": "-", "epoch": ":"}
 
-_Curves = dict[str, tuple[list[int], list[float]]]
-"""Epochs and top-1 accuracies of a run, on the test set ("evaluation") and in training ("epoch")."""
+_Curves = dict[str, dict[int, float]]
+"""The top-1 accuracy of a run after each epoch, on the test set ("evaluation") and in training ("epoch")."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,10 @@ def _shown_rows(table: TableName, dataset: str) -> dict[str, str]:
 
 
 def draw(learning: Learning, out: Path) -> list[Path]:
-    """Draw ``out/learning-<dataset>-scale-<scale>.png`` and ``.svg``: a panel per table, two lines per run."""
+    """Draw ``out/learning-<dataset>-scale-<scale>.png`` and ``.svg``: a panel per table, two lines per row.
+
+    A line is the mean over seeds; the band around it is from the worst seed to the best.
+    """
     if not learning.tables:
         raise FileNotFoundError(
             f"no finished run of the tables of {learning.dataset} at scale {learning.scale:g}; "
@@ -137,17 +141,21 @@ def _curves(folder: RunFolder) -> _Curves:
     for kind in _STYLES:
         if not (reports := folder.metrics(kind)):
             raise ValueError(f"metrics have no report of kind {kind!r}")
-        curves[kind] = ([report["epoch"] for report in reports], [report["top1"] for report in reports])
+        curves[kind] = {report["epoch"]: report["top1"] for report in reports}
     return curves
 
 
 def _draw_panel(axes: Axes, rows: dict[str, list[_Curves]]) -> None:
     for row, runs in rows.items():
-        for curves in runs:
-            for kind, style in _STYLES.items():
-                epochs, top1 = curves[kind]
-                name, marker = label(row) if kind == "evaluation" else "", "." if len(epochs) == 1 else ""
-                axes.plot(epochs, top1, style, color=_COLOURS[row], lw=1.2, marker=marker, label=name)
+        for kind, style in _STYLES.items():
+            first, *others = (curves[kind] for curves in runs)
+            epochs = [epoch for epoch in first if all(epoch in other for other in others)]
+            seeds = [[curve[epoch] for curve in (first, *others)] for epoch in epochs]
+            name, marker = label(row) if kind == "evaluation" else "", "." if len(epochs) == 1 else ""
+            axes.plot(epochs, [*map(fmean, seeds)], style, color=_COLOURS[row], lw=1.2, marker=marker, label=name)
+            if others:
+                worst, best = [*map(min, seeds)], [*map(max, seeds)]
+                axes.fill_between(epochs, worst, best, color=_COLOURS[row], alpha=0.25, lw=0)
     axes.set(xlabel="epochs", xlim=(0, None))
     axes.locator_params(axis="x", integer=True)
 
