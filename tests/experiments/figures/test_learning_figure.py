@@ -37,7 +37,7 @@ def test_each_table_with_records_has_a_panel_and_each_of_its_rows_a_name(learned
     assert (tmp_path / "learning-cifar10-scale-0.1.png").stat().st_size > 10_000
     said = set(re.findall(r">([^<>]*)</text>", (tmp_path / "learning-cifar10-scale-0.1.svg").read_text()))
     panels = {"cifar10, padding 0, scale 0.1", "cifar10, padding 4, scale 0.1"}
-    assert panels | {"conv", "LC", "LC - ws(1)", "in training"} <= said
+    assert panels | {"conv", "LC", "LC - ws(1)", "top-1, in training, %"} <= said
     assert "LC - ws(10)" not in said
     assert capsys.readouterr().err == "sleepconv: runs at scale 0.01 left out: --scale 0.01 shows them\n"
 
@@ -50,15 +50,12 @@ def test_a_row_has_a_mean_over_seeds_on_the_test_set_and_in_training_within_a_ba
     drawn = []
     monkeypatch.setattr(learning_figure, "save", lambda figure, stem: drawn.append(figure) or [])
     learning_figure.draw(learning_figure.read_learning([tmp_path / "runs"]), tmp_path)
-    axes = drawn[0].axes[0]
-    lines = [line for line in axes.get_lines() if len(line.get_xdata())]
-    curves = [(line.get_linestyle(), list(line.get_xdata()), list(line.get_ydata())) for line in lines]
-    assert curves == [("-", [1, 2], [27.0, 50.0]), (":", [1, 2], [31.0, 65.0])]
-    bands = [band.get_paths()[0].vertices for band in axes.collections]
-    assert [{tuple(point) for point in band} for band in bands] == [
-        {(1, 25), (1, 29), (2, 50)},
-        {(1, 30), (1, 32), (2, 60), (2, 70)},
-    ]
+    tested, trained = ((panel.get_lines()[0], panel.collections[0].get_paths()[0]) for panel in drawn[0].axes)
+    assert tested[0].get_xydata().tolist() == [[1, 27], [2, 50]]
+    assert trained[0].get_xydata().tolist() == [[1, 31], [2, 65]]
+    assert {tuple(point) for point in tested[1].vertices} == {(1, 25), (1, 29), (2, 50)}
+    assert {tuple(point) for point in trained[1].vertices} == {(1, 30), (1, 32), (2, 60), (2, 70)}
+    assert [panel.get_ylim()[0] for panel in drawn[0].axes] == [40, 55]
 
 
 @pytest.mark.parametrize(
@@ -92,5 +89,5 @@ def test_a_run_whose_reports_are_damaged_is_left_out_and_said_and_one_epoch_is_s
     drawn = []
     monkeypatch.setattr(learning_figure, "save", lambda figure, stem: drawn.append(figure) or [])
     learning_figure.draw(learning, tmp_path)
-    lines = [line for line in drawn[0].axes[0].get_lines() if len(line.get_xdata())]
+    lines = [panel.get_lines()[0] for panel in drawn[0].axes]
     assert [(list(line.get_ydata()), line.get_marker()) for line in lines] == [([7], "."), ([5], ".")]

@@ -39,11 +39,13 @@ _COLOURS = {
     "small_rate_convolutional": "#969696",
 }
 _TRAINED_BY = {"imagenet": "table2", "cifar10-16x16": "miniature"}
-_WIDTH, _HEIGHT = 3.6, 3.4
-_STYLES = {"evaluation": "-", "epoch": ":"}
+_WIDTH, _HEIGHT = 3.6, 2.6
+_KINDS = {"evaluation": "test set", "epoch": "in training"}
+_BELOW = 10
+"""How far below the worst end of a curve a panel begins, in percent: the ends lie close to each other."""
 
 _Curves = dict[str, dict[int, float]]
-"""The top-1 accuracy of a run after each epoch, on the test set ("evaluation") and in training ("epoch")."""
+"""The top-1 accuracy of a run after each epoch, for each of `_KINDS`."""
 
 
 @dataclass(frozen=True)
@@ -105,9 +107,10 @@ def _shown_rows(table: TableName, dataset: str) -> dict[str, str]:
 
 
 def draw(learning: Learning, out: Path) -> list[Path]:
-    """Draw ``out/learning-<dataset>-scale-<scale>.png`` and ``.svg``: a panel per table, two lines per row.
+    """Draw ``out/learning-<dataset>-scale-<scale>.png`` and ``.svg``: a column per table, a line per row.
 
-    A line is the mean over seeds; the band around it is from the worst seed to the best.
+    The upper panels show the test set, the lower ones training. A line is the mean over seeds; the band around it
+    is from the worst seed to the best.
     """
     if not learning.tables:
         raise FileNotFoundError(
@@ -116,16 +119,31 @@ def draw(learning: Learning, out: Path) -> list[Path]:
             f"--scale {learning.scale:g}` trains some"
         )
     pyplot = load_pyplot()
-    panels = len(learning.tables)
+    columns = len(learning.tables)
     with pyplot.rc_context(STYLE):
-        figure, axes = pyplot.subplots(
-            1, panels, sharey=True, squeeze=False, figsize=(_WIDTH * panels, _HEIGHT), layout="constrained"
+        figure, grid = pyplot.subplots(
+            2,
+            columns,
+            sharex="col",
+            sharey="row",
+            squeeze=False,
+            figsize=(_WIDTH * columns, 2 * _HEIGHT),
+            layout="constrained",
         )
-        for panel, (table, rows) in zip(axes[0], learning.tables.items(), strict=True):
-            _draw_panel(panel, rows)
-            panel.set_title(_title(learning, table), loc="left", fontsize=9)
-        axes[0, 0].set_ylabel("top-1, %")
-        _write_legend(figure, axes[0], columns=max(3, 2 * panels - 1))
+        for kind, panels in zip(_KINDS, grid, strict=True):
+            ends = [
+                _draw_row(axes, row, [curves[kind] for curves in runs])
+                for axes, rows in zip(panels, learning.tables.values(), strict=True)
+                for row, runs in rows.items()
+            ]
+            panels[0].set_ylim(bottom=max(0, min(ends) - _BELOW))
+            panels[0].set_ylabel(f"top-1, {_KINDS[kind]}, %")
+        for axes, table in zip(grid[0], learning.tables, strict=True):
+            axes.set_title(_title(learning, table), loc="left", fontsize=9)
+        for axes in grid[1]:
+            axes.set(xlabel="epochs", xlim=(0, None))
+            axes.locator_params(axis="x", integer=True)
+        _write_legend(figure, grid[0], columns=max(3, 2 * columns - 1))
         drawn = save(figure, out / f"learning-{learning.dataset}-scale-{learning.scale:g}")
         pyplot.close(figure)
     return drawn
@@ -138,33 +156,29 @@ def _title(learning: Learning, table: TableName) -> str:
 
 def _curves(folder: RunFolder) -> _Curves:
     curves = {}
-    for kind in _STYLES:
+    for kind in _KINDS:
         if not (reports := folder.metrics(kind)):
             raise ValueError(f"metrics have no report of kind {kind!r}")
         curves[kind] = {report["epoch"]: report["top1"] for report in reports}
     return curves
 
 
-def _draw_panel(axes: Axes, rows: dict[str, list[_Curves]]) -> None:
-    for row, runs in rows.items():
-        for kind, style in _STYLES.items():
-            first, *others = (curves[kind] for curves in runs)
-            epochs = [epoch for epoch in first if all(epoch in other for other in others)]
-            seeds = [[curve[epoch] for curve in (first, *others)] for epoch in epochs]
-            name, marker = label(row) if kind == "evaluation" else "", "." if len(epochs) == 1 else ""
-            axes.plot(epochs, [*map(fmean, seeds)], style, color=_COLOURS[row], lw=1.2, marker=marker, label=name)
-            if others:
-                worst, best = [*map(min, seeds)], [*map(max, seeds)]
-                axes.fill_between(epochs, worst, best, color=_COLOURS[row], alpha=0.25, lw=0)
-    axes.set(xlabel="epochs", xlim=(0, None))
-    axes.locator_params(axis="x", integer=True)
+def _draw_row(axes: Axes, row: str, seeds: Sequence[dict[int, float]]) -> float:
+    """Draw a row's mean over seeds and the band from the worst to the best; return where the mean ends."""
+    epochs = [epoch for epoch in seeds[0] if all(epoch in seed for seed in seeds)]
+    values = [[seed[epoch] for seed in seeds] for epoch in epochs]
+    mean = [fmean(each) for each in values]
+    axes.plot(epochs, mean, color=_COLOURS[row], lw=1.2, marker="." if len(epochs) == 1 else "", label=label(row))
+    if len(seeds) > 1:
+        worst, best = [min(each) for each in values], [max(each) for each in values]
+        axes.fill_between(epochs, worst, best, color=_COLOURS[row], alpha=0.25, lw=0)
+    return mean[-1]
 
 
 def _write_legend(figure: Figure, panels: Sequence[Axes], *, columns: int) -> None:
     """Add one legend for all panels, in the order of the tables."""
-    (dotted,) = panels[0].plot([], [], _STYLES["epoch"], color="0.4", lw=1.2)
     lines = {line.get_label(): line for axes in panels for line in axes.get_legend_handles_labels()[0]}
-    shown = {label(row): lines[label(row)] for row in _COLOURS if label(row) in lines} | {"in training": dotted}
+    shown = {label(row): lines[label(row)] for row in _COLOURS if label(row) in lines}
     figure.legend(
         shown.values(), shown.keys(), loc="outside lower center", ncols=columns, fontsize=8, columnspacing=1.2
     )
