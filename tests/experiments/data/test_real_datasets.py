@@ -49,7 +49,8 @@ def test_cifar10_has_the_known_channel_statistics(real_cifar10):
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar10-16x16"])
 def test_brain_fits_prepare_images_with_the_statistics_of_the_training_images(name, real_cifar10):
-    found, used = measure(DATASETS[name].read(real_cifar10)), preparation_for(name, (3, 32, 32))
+    images = DATASETS[name].read(real_cifar10)
+    found, used = measure(images), preparation_for(name, (3, *images.image_size))
     assert found.mean == pytest.approx(used.mean, rel=1e-12)
     assert found.std == pytest.approx(used.std, rel=1e-12)
 

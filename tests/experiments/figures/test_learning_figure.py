@@ -45,17 +45,17 @@ def test_each_table_with_records_has_a_panel_and_each_of_its_rows_a_name(learned
 def test_a_row_has_a_mean_over_seeds_on_the_test_set_and_in_training_within_a_band(learned, tmp_path, monkeypatch):
     learned("cifar10_local", scale=0.1)
     second = learned("cifar10_local", seed=1, scale=0.1)
-    reports = [line("epoch", 1, 32.0), line("evaluation", 1, 29.0), line("evaluation", 2, 50.0), line("epoch", 2, 70.0)]
+    reports = [line("epoch", 1, 32.0), line("evaluation", 1, 29.0), line("evaluation", 2, 50.0), line("epoch", 3, 70.0)]
     (second.path / METRICS).write_text("".join(json.dumps(report) + "\n" for report in reports))
     drawn = []
     monkeypatch.setattr(learning_figure, "save", lambda figure, stem: drawn.append(figure) or [])
     learning_figure.draw(learning_figure.read_learning([tmp_path / "runs"]), tmp_path)
     tested, trained = ((panel.get_lines()[0], panel.collections[0].get_paths()[0]) for panel in drawn[0].axes)
     assert tested[0].get_xydata().tolist() == [[1, 27], [2, 50]]
-    assert trained[0].get_xydata().tolist() == [[1, 31], [2, 65]]
+    assert trained[0].get_xydata().tolist() == [[1, 31], [2, 60], [3, 70]]
     assert {tuple(point) for point in tested[1].vertices} == {(1, 25), (1, 29), (2, 50)}
-    assert {tuple(point) for point in trained[1].vertices} == {(1, 30), (1, 32), (2, 60), (2, 70)}
-    assert [panel.get_ylim()[0] for panel in drawn[0].axes] == [40, 55]
+    assert {tuple(point) for point in trained[1].vertices} == {(1, 30), (1, 32), (2, 60), (3, 70)}
+    assert [panel.get_ylim()[0] for panel in drawn[0].axes] == [40, 60]
 
 
 @pytest.mark.parametrize(

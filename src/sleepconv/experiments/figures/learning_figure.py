@@ -164,15 +164,15 @@ def _curves(folder: RunFolder) -> _Curves:
 
 
 def _draw_row(axes: Axes, row: str, seeds: Sequence[dict[int, float]]) -> float:
-    """Draw a row's mean over seeds and the band from the worst to the best; return where the mean ends."""
-    epochs = [epoch for epoch in seeds[0] if all(epoch in seed for seed in seeds)]
-    values = [[seed[epoch] for seed in seeds] for epoch in epochs]
-    mean = [fmean(each) for each in values]
-    axes.plot(epochs, mean, color=_COLOURS[row], lw=1.2, marker="." if len(epochs) == 1 else "", label=label(row))
+    """Draw a row's mean over seeds and the band from the worst to the best; return where the worst ends."""
+    epochs = sorted({epoch for seed in seeds for epoch in seed})
+    values = [[seed[epoch] for seed in seeds if epoch in seed] for epoch in epochs]
+    mean, worst, best = ([of(each) for each in values] for of in (fmean, min, max))
+    alone = len(epochs) == 1  # a point, and a bar in place of a band
+    axes.plot(epochs, mean, color=_COLOURS[row], lw=1.2, marker="." if alone else "", label=label(row))
     if len(seeds) > 1:
-        worst, best = [min(each) for each in values], [max(each) for each in values]
-        axes.fill_between(epochs, worst, best, color=_COLOURS[row], alpha=0.25, lw=0)
-    return mean[-1]
+        axes.fill_between(epochs, worst, best, color=_COLOURS[row], alpha=0.25, lw=1.2 if alone else 0)
+    return worst[-1]
 
 
 def _write_legend(figure: Figure, panels: Sequence[Axes], *, columns: int) -> None:
