@@ -4,6 +4,7 @@ import json
 import runpy
 from dataclasses import asdict
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 from matplotlib.testing.compare import compare_images
@@ -33,6 +34,28 @@ def test_a_number_that_no_record_has_is_replaced():
     made = REBUILD["rebuilt"](block)
     assert "forged" not in made
     assert "| conv |" in made
+
+
+def test_a_number_in_a_sentence_is_the_value_of_its_expression():
+    page = "after sleep <!-- = miniature_sleep_every_1 - miniature_sleep_every_1.seeds[0] -->forged<!-- --> points"
+    made = REBUILD["rebuilt"](page)
+    seeds = [run.summary()["top1"] for run in find_runs(ROOT / "results/miniature_sleep_every_1")]
+    assert f"-->{fmean(seeds) - seeds[0]:.1f}<!--".replace("-0", "−0") in made
+    assert REBUILD["rebuilt"]("<!-- = round(miniature_local.training) --><!-- -->").endswith("-->99<!-- -->")
+
+
+def test_a_number_of_a_recipe_without_records_is_an_error():
+    with pytest.raises(ValueError, match="no finished run of a recipe 'miniature_lokal'"):
+        REBUILD["rebuilt"]("<!-- = miniature_lokal -->75.5<!-- -->")
+
+
+def test_in_the_miniature_every_run_is_in_the_order_that_the_page_states():
+    accuracy = REBUILD["Accuracy"]
+    conv, local = accuracy("miniature_convolutional"), accuracy("miniature_local")
+    sleeping = [accuracy(f"miniature_sleep_every_{n}") for n in (1, 10, 100)]
+    assert min(conv.seeds) > max(sleeping[0].seeds)
+    for every in sleeping:
+        assert min(every.seeds) > max(local.seeds)
 
 
 def test_a_command_that_fails_is_an_error_and_not_an_empty_table():
