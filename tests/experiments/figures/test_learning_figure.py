@@ -42,6 +42,17 @@ def test_each_table_with_records_has_a_panel_and_each_of_its_rows_a_name(learned
     assert capsys.readouterr().err == "sleepconv: runs at scale 0.01 left out: --scale 0.01 shows them\n"
 
 
+def test_our_own_rows_have_a_column_beside_the_paper_s(learned, tmp_path):
+    for row in ("convolutional", "sleep_every_1", "two_periods_sleep_every_1"):
+        learned(f"miniature_{row}", scale=1.0)
+    columns = learning_figure.read_learning([tmp_path / "runs"], dataset="cifar10-16x16").columns
+    paper, ours = (["convolutional", row] for row in ("sleep_every_1", "two_periods_sleep_every_1"))
+    assert {title: list(rows) for title, rows in columns.items()} == {
+        "ResNet8 on 16×16 images, padding 2": paper,
+        "ResNet8 on 16×16 images, padding 2, ours": ours,
+    }
+
+
 def test_a_row_has_a_mean_over_seeds_on_the_test_set_and_in_training_within_a_band(learned, tmp_path, monkeypatch):
     learned("cifar10_local", scale=0.1)
     second = learned("cifar10_local", seed=1, scale=0.1)

@@ -41,6 +41,7 @@ _COLOURS = {
 _TRAINED_BY = {"imagenet": "table2", "cifar10-16x16": "miniature"}
 _WIDTH, _HEIGHT = 3.6, 2.6
 _KINDS = {"evaluation": "test set", "epoch": "in training"}
+_OURS = ", ours"
 _BELOW = 10
 """How far below the worst end of a curve a panel begins, in percent: the ends lie close to each other."""
 
@@ -55,13 +56,13 @@ class Learning:
     Attributes:
         dataset: the dataset of the tables.
         scale: the scale of all runs.
-        tables: for each table and row with finished runs, the curves of each seed.
+        columns: under each title, the rows with finished runs, and for each of them the curves of each seed.
         left_out: a line about each run that is not shown.
     """
 
     dataset: str
     scale: float
-    tables: dict[TableName, dict[str, list[_Curves]]]
+    columns: dict[str, dict[str, list[_Curves]]]
     left_out: list[str]
 
 
@@ -74,36 +75,45 @@ def read_learning(paths: Paths, *, dataset: str = "cifar10", scale: float | None
         scale: of the runs; by default the largest among them.
     """
     check_scale(scale)
-    tables = {table: _shown_rows(table, dataset) for table in _TABLES if dataset in datasets_of(table)}
-    if not tables:
+    columns = _columns(dataset)
+    if not columns:
         known = dict.fromkeys(name for table in _TABLES for name in datasets_of(table))
         raise ValueError(f"no table has the dataset {dataset!r}{did_you_mean(dataset, known)}")
-    names = [name for rows in tables.values() for name in rows.values()]
+    names = [name for rows in columns.values() for name in rows.values()]
     records = read_records(paths, names)
     scales, left_out = records.scales(names), list(records.left_out)
     chosen = max(scales, default=1.0) if scale is None else scale
     left_out += [
         f"runs at scale {other:g} left out: --scale {other:g} shows them" for other in scales if other != chosen
     ]
-    shown: dict[TableName, dict[str, list[_Curves]]] = {}
-    for table, rows in tables.items():
+    shown: dict[str, dict[str, list[_Curves]]] = {}
+    for title, rows in columns.items():
         for row, name in rows.items():
             for record in records.of(name, chosen):
                 try:
-                    shown.setdefault(table, {}).setdefault(row, []).append(_curves(record.folder))
+                    shown.setdefault(title, {}).setdefault(row, []).append(_curves(record.folder))
                 except (ValueError, OSError) as error:
                     left_out.append(f"{record.folder.path} left out: {error}")
-    if not set(shown.get("learning-speed", {})) & set(LEARNING_SPEED):
-        shown.pop("learning-speed", None)  # the remaining rows are in the panel of Table 1
-    return Learning(dataset, chosen, shown, list(dict.fromkeys(left_out)))  # a run may be in two tables
+    shown = {
+        title: rows for title, rows in shown.items() if not title.endswith(_OURS) or set(rows) & set(LEARNING_SPEED)
+    }
+    return Learning(dataset, chosen, shown, list(dict.fromkeys(left_out)))  # a run may be in two columns
 
 
-def _shown_rows(table: TableName, dataset: str) -> dict[str, str]:
-    """Return all rows of a table, or our own rows with the convolutional and the local network."""
-    rows = table_rows(table, dataset)
-    if table != "learning-speed":
-        return rows
-    return {row: name for row, name in rows.items() if row in ("convolutional", "local", *LEARNING_SPEED)}
+def _columns(dataset: str) -> dict[str, dict[str, str]]:
+    """Return the recipe of each row under each title: the paper's rows of a table, then ours beside conv and LC."""
+    columns = {}
+    for table in _TABLES:
+        if dataset not in datasets_of(table):
+            continue
+        rows = table_rows(table, dataset)
+        title = CAPTIONS[table] if isinstance(table, str) else f"{dataset}, {CAPTIONS[table]}"
+        if table != "learning-speed":  # the paper's rows are those of Table 1
+            columns[title] = {row: name for row, name in rows.items() if row not in LEARNING_SPEED}
+        if set(rows) & set(LEARNING_SPEED):
+            ours = ("convolutional", "local", *LEARNING_SPEED)
+            columns[title + _OURS] = {row: name for row, name in rows.items() if row in ours}
+    return columns
 
 
 def draw(learning: Learning, out: Path) -> list[Path]:
@@ -112,14 +122,14 @@ def draw(learning: Learning, out: Path) -> list[Path]:
     The upper panels show the test set, the lower ones training. A line is the mean over seeds; the band around it
     is from the worst seed to the best.
     """
-    if not learning.tables:
+    if not learning.columns:
         raise FileNotFoundError(
             f"no finished run of the tables of {learning.dataset} at scale {learning.scale:g}; "
             f"`sleepconv sweep {_TRAINED_BY.get(learning.dataset, 'table1')} --dataset {learning.dataset} "
             f"--scale {learning.scale:g}` trains some"
         )
     pyplot = load_pyplot()
-    columns = len(learning.tables)
+    columns = len(learning.columns)
     with pyplot.rc_context(STYLE):
         figure, grid = pyplot.subplots(
             2,
@@ -133,13 +143,13 @@ def draw(learning: Learning, out: Path) -> list[Path]:
         for kind, panels in zip(_KINDS, grid, strict=True):
             ends = [
                 _draw_row(axes, row, [curves[kind] for curves in runs])
-                for axes, rows in zip(panels, learning.tables.values(), strict=True)
+                for axes, rows in zip(panels, learning.columns.values(), strict=True)
                 for row, runs in rows.items()
             ]
             panels[0].set_ylim(bottom=max(0, min(ends) - _BELOW))
             panels[0].set_ylabel(f"top-1, {_KINDS[kind]}, %")
-        for axes, table in zip(grid[0], learning.tables, strict=True):
-            axes.set_title(_title(learning, table), loc="left", fontsize=9)
+        for axes, title in zip(grid[0], learning.columns, strict=True):
+            axes.set_title(f"{title}, scale {learning.scale:g}", loc="left", fontsize=9)
         for axes in grid[1]:
             axes.set(xlabel="epochs", xlim=(0, None))
             axes.locator_params(axis="x", integer=True)
@@ -147,11 +157,6 @@ def draw(learning: Learning, out: Path) -> list[Path]:
         drawn = save(figure, out / f"learning-{learning.dataset}-scale-{learning.scale:g}")
         pyplot.close(figure)
     return drawn
-
-
-def _title(learning: Learning, table: TableName) -> str:
-    what = CAPTIONS[table] if isinstance(table, str) else f"{learning.dataset}, {CAPTIONS[table]}"
-    return f"{what}, scale {learning.scale:g}"
 
 
 def _curves(folder: RunFolder) -> _Curves:
