@@ -44,10 +44,12 @@ class Accuracy(float):
     Attributes:
         seeds: the accuracy of each run, by seed.
         training: the mean accuracy on the training images of the last epoch, while it learned.
+        running: the mean accuracy with BatchNorm's running averages, also where its statistics were estimated again.
     """
 
     seeds: list[float]
     training: float
+    running: float
 
     def __new__(cls, recipe: str) -> "Accuracy":
         """Read the runs of a recipe."""
@@ -58,7 +60,9 @@ class Accuracy(float):
         accuracy = super().__new__(cls, fmean(run.summary["top1"] for run in runs))
         accuracy.seeds = [run.summary["top1"] for run in runs]
         accuracy.training = fmean(run.folder.metrics("epoch")[-1]["top1"] for run in runs)
-        accuracy._evaluations = list(chain(*[run.folder.metrics("evaluation") for run in runs]))
+        evaluations = [run.folder.metrics("evaluation") for run in runs]
+        accuracy.running = fmean(reports[-1].get("running", reports[-1])["top1"] for reports in evaluations)
+        accuracy._evaluations = list(chain(*evaluations))
         return accuracy
 
     def after(self, steps: int, *, first: int, last: int) -> float:
