@@ -7,10 +7,11 @@ A block of a page begins with the command that prints it, hidden from readers, a
     <!-- end -->
 
 A number in a sentence stands between the expression that it is the value of and a mark. In expressions, the name of a
-recipe is the `Accuracy` of its runs; numbers have one decimal place, whole ones none::
+recipe is the `Accuracy` of its runs at scale 1, or at the scale that the expression ends with; numbers have one decimal
+place, whole ones none::
 
-    sleep adds <!-- = miniature_sleep_every_1 - miniature_local -->1.4<!-- --> points to
-    <!-- = round(miniature_local) -->76<!-- --> %
+    sleep adds <!-- = cifar10_sleep_every_1 - cifar10_local at scale 0.1 -->5.6<!-- --> points to
+    <!-- = round(cifar10_local) at scale 0.1 -->75<!-- --> %
 """
 
 import re
@@ -21,6 +22,7 @@ from io import StringIO
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from sleepconv.cli import main
 from sleepconv.experiments.results.records import Records, read_records
@@ -35,11 +37,13 @@ PAGES = (
     "docs/ideas/without-backprop.md",
 )
 BLOCK = re.compile(r"(<!-- (sleepconv [^\n]*) -->\n).*?(<!-- end -->)", re.S)
-VALUE = re.compile(r"(<!-- = (.+?) -->)[^<]*(<!-- -->)")
+VALUE = re.compile(r"(<!-- = ([^\n]+?)(?: at scale ([\d.]+))? -->)[−\d.]*(<!-- -->)")
+MARKS = (re.compile(r"<!--\s*="), re.compile(r"<!--\s*-->"))
+"""Where a value begins and ends, also if it is not written as it must be."""
 
 
 class Accuracy(float):
-    """The accuracy of a recipe on the test set, in percent: the mean over seeds, at the largest scale that was run.
+    """The accuracy of a recipe on the test set, in percent: the mean over seeds.
 
     Attributes:
         seeds: the accuracy of each run, by seed.
@@ -47,18 +51,18 @@ class Accuracy(float):
         running: the mean accuracy with BatchNorm's running averages, also where its statistics were estimated again.
     """
 
-    seeds: list[float]
+    seeds: dict[int, float]
     training: float
     running: float
+    _evaluations: list[dict[str, Any]]
 
-    def __new__(cls, recipe: str) -> "Accuracy":
+    def __new__(cls, recipe: str, scale: float = 1.0) -> "Accuracy":
         """Read the runs of a recipe."""
-        records = _records()
-        if not (scales := records.scales([recipe])):
-            raise ValueError(f"results/ has no finished run of a recipe {recipe!r}")
-        runs = records.of(recipe, scales[-1])
+        runs = _records().of(recipe, scale)
+        if not runs:
+            raise ValueError(f"results/ has no finished run of a recipe {recipe!r} at scale {scale:g}")
         accuracy = super().__new__(cls, fmean(run.summary["top1"] for run in runs))
-        accuracy.seeds = [run.summary["top1"] for run in runs]
+        accuracy.seeds = {run.run.seed: run.summary["top1"] for run in runs}
         accuracy.training = fmean(run.folder.metrics("epoch")[-1]["top1"] for run in runs)
         evaluations = [run.folder.metrics("evaluation") for run in runs]
         accuracy.running = fmean(reports[-1].get("running", reports[-1])["top1"] for reports in evaluations)
@@ -74,18 +78,31 @@ class Accuracy(float):
         )
 
 
-class _Names(dict[str, object]):
+class _Names(dict[str, Any]):
     """What the names in an expression stand for."""
 
+    def __init__(self, scale: float) -> None:
+        super().__init__(round=round)
+        self._scale = scale
+
     def __missing__(self, recipe: str) -> Accuracy:
-        return Accuracy(recipe)
+        return Accuracy(recipe, self._scale)
 
 
 def rebuilt(page: str) -> str:
     """Return the text of a page with its numbers and blocks made again; a note stands only below its first table."""
     notes: set[str] = set()
-    page = VALUE.sub(lambda value: f"{value[1]}{_value(value[2])}{value[3]}", page)
+    _check_marks(page)
+    page = VALUE.sub(lambda value: f"{value[1]}{_value(value[2], float(value[3] or 1))}{value[4]}", page)
     return BLOCK.sub(lambda block: f"{block[1]}\n{_without(notes, _printed(block[2]))}\n\n{block[3]}", page)
+
+
+def _check_marks(page: str) -> None:
+    """Raise a ValueError if a value is not written as it must be, since it would never be made again."""
+    for mark in MARKS:
+        if mark.search(left := VALUE.sub("", page)):
+            line = next(line for line in left.splitlines() if mark.search(line))
+            raise ValueError(f"a number must be written <!-- = expression -->1.0<!-- -->, got {line.strip()!r}")
 
 
 @cache
@@ -93,8 +110,11 @@ def _records() -> Records:
     return read_records([ROOT / "results"])
 
 
-def _value(expression: str) -> str:
-    value = eval(expression, {}, _Names(round=round))
+def _value(expression: str, scale: float) -> str:
+    try:
+        value = eval(expression, {}, _Names(scale))
+    except Exception as error:
+        raise ValueError(f"the number {expression!r} cannot be computed: {error}") from error
     return str(value) if isinstance(value, int) else number(value)
 
 

@@ -4,7 +4,6 @@ import json
 import runpy
 from dataclasses import asdict
 from pathlib import Path
-from statistics import fmean
 
 import pytest
 from matplotlib.testing.compare import compare_images
@@ -15,7 +14,7 @@ from sleepconv.experiments.figures.convergence_figures import FIGURES, SETUPS, d
 from sleepconv.experiments.figures.learned_grids_figure import LearnedGrids
 from sleepconv.experiments.figures.learned_grids_figure import draw as draw_learned_grids
 from sleepconv.experiments.runs import find_runs
-from sleepconv.experiments.runs.folder import ENVIRONMENT, METRICS, RECIPE, SUMMARY
+from sleepconv.experiments.runs.folder import ENVIRONMENT, METRICS, RECIPE, SUMMARY, RunFolder
 from sleepconv.simulation.robustness import AGAINST, Robustness
 
 ROOT = Path(__file__).parents[2]
@@ -37,25 +36,38 @@ def test_a_number_that_no_record_has_is_replaced():
 
 
 def test_a_number_in_a_sentence_is_the_value_of_its_expression():
-    page = "after sleep <!-- = miniature_sleep_every_1 - miniature_sleep_every_1.seeds[0] -->forged<!-- --> points"
-    made = REBUILD["rebuilt"](page)
-    seeds = [run.summary()["top1"] for run in find_runs(ROOT / "results/miniature_sleep_every_1")]
-    assert f"-->{fmean(seeds) - seeds[0]:.1f}<!--".replace("-0", "−0") in made
-    assert REBUILD["rebuilt"]("<!-- = round(miniature_local.training) --><!-- -->").endswith("-->99<!-- -->")
+    page = "ends <!-- = cifar10_local.training - cifar10_local at scale 0.1 -->9.9<!-- --> points above"
+    run = RunFolder(ROOT / "results/cifar10_local/scale-0.1-seed-0")
+    expected = run.metrics("epoch")[-1]["top1"] - run.summary()["top1"]
+    assert REBUILD["rebuilt"](page) == page.replace("9.9", f"{expected:.1f}")
+    assert "-->77<!--" in REBUILD["rebuilt"]("<!-- = round(miniature_sleep_every_1) --><!-- -->")
 
 
-def test_a_number_of_a_recipe_without_records_is_an_error():
-    with pytest.raises(ValueError, match="no finished run of a recipe 'miniature_lokal'"):
-        REBUILD["rebuilt"]("<!-- = miniature_lokal -->75.5<!-- -->")
+@pytest.mark.parametrize(
+    "mark",
+    [
+        "<!-- =miniature_local -->75.4<!-- -->",
+        "<!-- = miniature_local -->75.4<!---->",
+        "<!-- = miniature_local -->75.4",
+        "<!-- = miniature_local -->a sentence<!-- -->",
+        "<!-- = miniature_local at scale full -->75.4<!-- -->",
+        "<!-- = miniature_lokal -->75.4<!-- -->",
+        "<!-- = cifar10_local -->75.4<!-- -->",
+        "<!-- = miniature_local.after(1, first=1, last=200) -->75.4<!-- -->",
+    ],
+)
+def test_a_number_that_could_not_be_made_again_is_an_error(mark):
+    with pytest.raises(ValueError, match=r"must be written|cannot be computed"):
+        REBUILD["rebuilt"](f"ends at {mark} %")
 
 
 def test_in_the_miniature_every_run_is_in_the_order_that_the_page_states():
     accuracy = REBUILD["Accuracy"]
     conv, local = accuracy("miniature_convolutional"), accuracy("miniature_local")
     sleeping = [accuracy(f"miniature_sleep_every_{n}") for n in (1, 10, 100)]
-    assert min(conv.seeds) > max(sleeping[0].seeds)
+    assert min(conv.seeds.values()) > max(sleeping[0].seeds.values())
     for every in sleeping:
-        assert min(every.seeds) > max(local.seeds)
+        assert min(every.seeds.values()) > max(local.seeds.values())
 
 
 def test_a_command_that_fails_is_an_error_and_not_an_empty_table():

@@ -36,7 +36,7 @@ def test_each_table_with_records_has_a_panel_and_each_of_its_rows_a_name(learned
     assert main(["figure", "learning", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path)]) == 0
     assert (tmp_path / "learning-cifar10-scale-0.1.png").stat().st_size > 10_000
     said = set(re.findall(r">([^<>]*)</text>", (tmp_path / "learning-cifar10-scale-0.1.svg").read_text()))
-    panels = {"cifar10, padding 0, scale 0.1", "cifar10, padding 4, scale 0.1"}
+    panels = {"scale 0.1", "cifar10, padding 0", "cifar10, padding 4"}
     assert panels | {"conv", "LC", "LC - ws(1)", "top-1, in training, %"} <= said
     assert "LC - ws(10)" not in said
     assert capsys.readouterr().err == "sleepconv: runs at scale 0.01 left out: --scale 0.01 shows them\n"
@@ -49,8 +49,16 @@ def test_our_own_rows_have_a_column_beside_the_paper_s(learned, tmp_path):
     paper, ours = (["convolutional", row] for row in ("sleep_every_1", "two_periods_sleep_every_1"))
     assert {title: list(rows) for title, rows in columns.items()} == {
         "ResNet8 on 16×16 images, padding 2": paper,
-        "ResNet8 on 16×16 images, padding 2, ours": ours,
+        "ResNet8 on 16×16 images, padding 2, our variants": ours,
     }
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_runs_that_another_column_has_are_drawn_once(learned, tmp_path, ours):
+    for row in ("convolutional", "local", *["two_periods_sleep_every_1"] * ours):
+        learned(f"miniature_{row}", scale=0.1)
+    columns = learning_figure.read_learning([tmp_path / "runs"], dataset="cifar10-16x16").columns
+    assert [*columns] == [f"ResNet8 on 16×16 images, padding 2{', our variants' * ours}"]
 
 
 def test_a_row_has_a_mean_over_seeds_on_the_test_set_and_in_training_within_a_band(learned, tmp_path, monkeypatch):

@@ -41,7 +41,6 @@ _COLOURS = {
 _TRAINED_BY = {"imagenet": "table2", "cifar10-16x16": "miniature"}
 _WIDTH, _HEIGHT = 3.6, 2.6
 _KINDS = {"evaluation": "test set", "epoch": "in training"}
-_OURS = ", ours"
 _BELOW = 10
 """How far below the worst end of a curve a panel begins, in percent: the ends lie close to each other."""
 
@@ -94,10 +93,19 @@ def read_learning(paths: Paths, *, dataset: str = "cifar10", scale: float | None
                     shown.setdefault(title, {}).setdefault(row, []).append(_curves(record.folder))
                 except (ValueError, OSError) as error:
                     left_out.append(f"{record.folder.path} left out: {error}")
-    shown = {
-        title: rows for title, rows in shown.items() if not title.endswith(_OURS) or set(rows) & set(LEARNING_SPEED)
-    }
-    return Learning(dataset, chosen, shown, list(dict.fromkeys(left_out)))  # a run may be in two columns
+    return Learning(dataset, chosen, _without_repetitions(shown, columns), list(dict.fromkeys(left_out)))
+
+
+def _without_repetitions(
+    shown: dict[str, dict[str, list[_Curves]]], recipes: dict[str, dict[str, str]]
+) -> dict[str, dict[str, list[_Curves]]]:
+    """Leave out a column if another one has all its runs: conv and LC stand in several."""
+    names = {title: {recipes[title][row] for row in rows} for title, rows in shown.items()}
+    kept: list[str] = []
+    for title in sorted(names, key=lambda title: len(names[title]), reverse=True):
+        if not any(names[title] <= names[other] for other in kept):
+            kept.append(title)
+    return {title: rows for title, rows in shown.items() if title in kept}
 
 
 def _columns(dataset: str) -> dict[str, dict[str, str]]:
@@ -112,12 +120,12 @@ def _columns(dataset: str) -> dict[str, dict[str, str]]:
             columns[title] = {row: name for row, name in rows.items() if row not in LEARNING_SPEED}
         if set(rows) & set(LEARNING_SPEED):
             ours = ("convolutional", "local", *LEARNING_SPEED)
-            columns[title + _OURS] = {row: name for row, name in rows.items() if row in ours}
+            columns[f"{title}, our variants"] = {row: name for row, name in rows.items() if row in ours}
     return columns
 
 
 def draw(learning: Learning, out: Path) -> list[Path]:
-    """Draw ``out/learning-<dataset>-scale-<scale>.png`` and ``.svg``: a column per table, a line per row.
+    """Draw ``out/learning-<dataset>-scale-<scale>.png`` and ``.svg``: a line per row of the tables.
 
     The upper panels show the test set, the lower ones training. A line is the mean over seeds; the band around it
     is from the worst seed to the best.
@@ -149,10 +157,11 @@ def draw(learning: Learning, out: Path) -> list[Path]:
             panels[0].set_ylim(bottom=max(0, min(ends) - _BELOW))
             panels[0].set_ylabel(f"top-1, {_KINDS[kind]}, %")
         for axes, title in zip(grid[0], learning.columns, strict=True):
-            axes.set_title(f"{title}, scale {learning.scale:g}", loc="left", fontsize=9)
+            axes.set_title(title, loc="left", fontsize=9)
         for axes in grid[1]:
             axes.set(xlabel="epochs", xlim=(0, None))
             axes.locator_params(axis="x", integer=True)
+        figure.suptitle(f"scale {learning.scale:g}", x=0.01, ha="left", fontsize=9)
         _write_legend(figure, grid[0], columns=max(3, 2 * columns - 1))
         drawn = save(figure, out / f"learning-{learning.dataset}-scale-{learning.scale:g}")
         pyplot.close(figure)
