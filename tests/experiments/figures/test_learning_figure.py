@@ -36,7 +36,7 @@ def test_each_table_with_records_has_a_panel_and_each_of_its_rows_a_name(learned
     assert main(["figure", "learning", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path)]) == 0
     assert (tmp_path / "learning-cifar10-scale-0.1.png").stat().st_size > 10_000
     said = set(re.findall(r">([^<>]*)</text>", (tmp_path / "learning-cifar10-scale-0.1.svg").read_text()))
-    panels = {"scale 0.1", "cifar10, padding 0", "cifar10, padding 4"}
+    panels = {"epochs (scale 0.1)", "cifar10, padding 0", "cifar10, padding 4"}
     assert panels | {"conv", "LC", "LC - ws(1)", "top-1, in training, %"} <= said
     assert "LC - ws(10)" not in said
     assert capsys.readouterr().err == "sleepconv: runs at scale 0.01 left out: --scale 0.01 shows them\n"

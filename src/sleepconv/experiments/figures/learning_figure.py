@@ -159,9 +159,8 @@ def draw(learning: Learning, out: Path) -> list[Path]:
         for axes, title in zip(grid[0], learning.columns, strict=True):
             axes.set_title(title, loc="left", fontsize=9)
         for axes in grid[1]:
-            axes.set(xlabel="epochs", xlim=(0, None))
+            axes.set(xlabel=f"epochs (scale {learning.scale:g})", xlim=(0, None))
             axes.locator_params(axis="x", integer=True)
-        figure.suptitle(f"scale {learning.scale:g}", x=0.01, ha="left", fontsize=9)
         _write_legend(figure, grid[0], columns=max(3, 2 * columns - 1))
         drawn = save(figure, out / f"learning-{learning.dataset}-scale-{learning.scale:g}")
         pyplot.close(figure)
