@@ -7,16 +7,19 @@ A block of a page begins with the command that prints it, hidden from readers, a
     <!-- end -->
 
 A number in a sentence stands between the expression that it is the value of and a mark. In expressions, the name of a
-recipe is the `Accuracy` of its runs at scale 1, or at the scale that the expression ends with; numbers have one decimal
-place, whole ones none::
+recipe is the `Accuracy` of its runs at scale 1, or at the scale that the expression ends with, `run` that of any other
+run, and `fits` are scores of brain fits. Numbers have one decimal place, whole ones none, and those from `score` two::
 
     sleep adds <!-- = cifar10_sleep_every_1 - cifar10_local at scale 0.1 -->5.6<!-- --> points to
-    <!-- = round(cifar10_local) at scale 0.1 -->75<!-- --> %
+    <!-- = round(cifar10_local) at scale 0.1 -->75<!-- --> %, and V4 is fitted by
+    <!-- = score(fmean(fits("brain-miniature", "ws(1)", "V4"))) -->.26<!-- -->
 """
 
 import re
 import shlex
+from collections.abc import Sequence
 from contextlib import chdir, redirect_stdout
+from fnmatch import fnmatchcase
 from functools import cache
 from io import StringIO
 from itertools import chain
@@ -25,8 +28,10 @@ from statistics import fmean
 from typing import Any
 
 from sleepconv.cli import main
+from sleepconv.experiments.brain.scoreboard import cells_by_network, read_all_scores
 from sleepconv.experiments.results.records import Records, read_records
 from sleepconv.experiments.results.sheets import number
+from sleepconv.experiments.runs import RunFolder
 
 ROOT = Path(__file__).parents[2]
 PAGES = (
@@ -43,7 +48,7 @@ MARKS = (re.compile(r"<!--\s*="), re.compile(r"<!--\s*-->"))
 
 
 class Accuracy(float):
-    """The accuracy of a recipe on the test set, in percent: the mean over seeds.
+    """The accuracy of runs that differ in their seeds on the test set, in percent: the mean over them.
 
     Attributes:
         seeds: the accuracy of each run, by seed.
@@ -56,18 +61,20 @@ class Accuracy(float):
     running: float
     _evaluations: list[dict[str, Any]]
 
-    def __new__(cls, recipe: str, scale: float = 1.0) -> "Accuracy":
-        """Read the runs of a recipe."""
-        runs = _records().of(recipe, scale)
-        if not runs:
-            raise ValueError(f"results/ has no finished run of a recipe {recipe!r} at scale {scale:g}")
-        accuracy = super().__new__(cls, fmean(run.summary["top1"] for run in runs))
-        accuracy.seeds = {run.run.seed: run.summary["top1"] for run in runs}
-        accuracy.training = fmean(run.folder.metrics("epoch")[-1]["top1"] for run in runs)
-        evaluations = [run.folder.metrics("evaluation") for run in runs]
+    def __new__(cls, runs: Sequence[RunFolder]) -> "Accuracy":
+        """Read the records of the runs."""
+        evaluations = [run.metrics("evaluation") for run in runs]
+        seeds = {run.recipe().seed: reports[-1]["top1"] for run, reports in zip(runs, evaluations, strict=True)}
+        accuracy = super().__new__(cls, fmean(seeds.values()))
+        accuracy.seeds = seeds
+        accuracy.training = fmean(run.metrics("epoch")[-1]["top1"] for run in runs)
         accuracy.running = fmean(reports[-1].get("running", reports[-1])["top1"] for reports in evaluations)
         accuracy._evaluations = list(chain(*evaluations))
         return accuracy
+
+    def at(self, epoch: int) -> float:
+        """Return the mean accuracy after an epoch."""
+        return fmean(report["top1"] for report in self._evaluations if report["epoch"] == epoch)
 
     def after(self, steps: int, *, first: int, last: int) -> float:
         """Return the mean over the evaluations, from epoch `first` to `last`, so many steps after the last sleep."""
@@ -78,15 +85,70 @@ class Accuracy(float):
         )
 
 
+def accuracy(recipe: str, scale: float = 1.0) -> Accuracy:
+    """Return the accuracy of the finished runs of a recipe."""
+    runs = _records().of(recipe, scale)
+    if not runs:
+        raise ValueError(f"results/ has no finished run of a recipe {recipe!r} at scale {scale:g}")
+    return Accuracy([run.folder for run in runs])
+
+
+def run(folder: str) -> Accuracy:
+    """Return the accuracy of one run, also of one that is not a recipe's, by its folder in results/."""
+    return Accuracy([RunFolder(ROOT / "results" / folder)])
+
+
+def fits(folder: str, row: str, where: str, value: str = "score", kind: str = "trained") -> list[float]:
+    """Return how well each seed of the networks in a row fits a dataset or the datasets of a column of the table.
+
+    Args:
+        folder: of the records, in results/.
+        row: as in the table; "ws*" stands for all rows that begin with ws.
+        where: a column of the table or the name of a dataset.
+        value: of a dataset, "score" or "r".
+        kind: "trained" or "untrained".
+    """
+    found = [
+        _fit(record, where, value)
+        for record in read_all_scores([ROOT / "results" / folder])
+        if record["kind"] == kind and fnmatchcase(record["row"], row)
+    ]
+    if not found:
+        raise ValueError(f"results/{folder} has no {kind} network {row!r}")
+    return found
+
+
+def _fit(record: dict[str, Any], where: str, value: str) -> float:
+    for entry in record["scores"]:
+        if entry["dataset"] == where:
+            return entry[value]
+    (cells,) = cells_by_network([record]).values()
+    return cells[where].score
+
+
+def apart(*rows: list[float]) -> float:
+    """Return the largest difference between two seeds of one row."""
+    return max(max(row) - min(row) for row in rows)
+
+
+def score(value: float) -> str:
+    """Return a score as sentences have it, with two decimal places and without the zero before them."""
+    return number(value, ".2f").replace("0.", ".", 1)
+
+
+ARITHMETIC = {function.__name__: function for function in (apart, fmean, max, min, round, score)}
+READERS = {function.__name__: function for function in (fits, run)}
+
+
 class _Names(dict[str, Any]):
     """What the names in an expression stand for."""
 
     def __init__(self, scale: float) -> None:
-        super().__init__(round=round)
+        super().__init__(ARITHMETIC | READERS)
         self._scale = scale
 
     def __missing__(self, recipe: str) -> Accuracy:
-        return Accuracy(recipe, self._scale)
+        return accuracy(recipe, self._scale)
 
 
 def rebuilt(page: str) -> str:
@@ -112,10 +174,13 @@ def _records() -> Records:
 
 def _value(expression: str, scale: float) -> str:
     try:
-        value = eval(expression, {}, _Names(scale))
+        code = compile(expression, "<page>", "eval")
+        if not set(code.co_names) - set(ARITHMETIC):
+            raise ValueError("it reads no record")
+        value = eval(code, {}, _Names(scale))
     except Exception as error:
         raise ValueError(f"the number {expression!r} cannot be computed: {error}") from error
-    return str(value) if isinstance(value, int) else number(value)
+    return str(value) if isinstance(value, int | str) else number(value)
 
 
 def _without(notes: set[str], printed: str) -> str:

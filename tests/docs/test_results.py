@@ -54,6 +54,12 @@ def test_a_number_in_a_sentence_is_the_value_of_its_expression():
         "<!-- = miniature_lokal -->75.4<!-- -->",
         "<!-- = cifar10_local -->75.4<!-- -->",
         "<!-- = miniature_local.after(1, first=1, last=200) -->75.4<!-- -->",
+        "<!-- = miniature_local.at(201) -->75.4<!-- -->",
+        "<!-- = 75.4 -->75.4<!-- -->",
+        "<!-- = max(75.4, 1) -->75.4<!-- -->",
+        '<!-- = run("miniature_lokal/scale-1-seed-0") -->75.4<!-- -->',
+        '<!-- = fits("brain-miniature", "ws(2)", "V4")[0] -->.26<!-- -->',
+        '<!-- = fits("brain-miniature", "ws(1)", "V5")[0] -->.26<!-- -->',
     ],
 )
 def test_a_number_that_could_not_be_made_again_is_an_error(mark):
@@ -62,7 +68,7 @@ def test_a_number_that_could_not_be_made_again_is_an_error(mark):
 
 
 def test_in_the_miniature_every_run_is_in_the_order_that_the_page_states():
-    accuracy = REBUILD["Accuracy"]
+    accuracy = REBUILD["accuracy"]
     conv, local = accuracy("miniature_convolutional"), accuracy("miniature_local")
     sleeping = [accuracy(f"miniature_sleep_every_{n}") for n in (1, 10, 100)]
     assert min(conv.seeds.values()) > max(sleeping[0].seeds.values())
