@@ -74,6 +74,8 @@ def test_in_the_miniature_every_run_is_in_the_order_that_the_page_states():
     assert min(conv.seeds.values()) > max(sleeping[0].seeds.values())
     for every in sleeping:
         assert min(every.seeds.values()) > max(local.seeds.values())
+    for every, name in zip(sleeping, ("two_periods_sleep_every_1", "slow_momentum_sleep_every_10"), strict=False):
+        assert min(accuracy(f"miniature_{name}").seeds.values()) > max(every.seeds.values())
 
 
 def test_a_command_that_fails_is_an_error_and_not_an_empty_table():
