@@ -6,13 +6,14 @@ A block of a page begins with the command that prints it, hidden from readers, a
     ...
     <!-- end -->
 
-A number in a sentence stands between the expression that it is the value of and a mark. In expressions, the name of a
-recipe is the `Accuracy` of its runs at scale 1, or at the scale that the expression ends with, `run` that of any other
-run, and `fits` are scores of brain fits. Numbers have one decimal place, whole ones none, and those from `score` two::
+A number in a sentence stands between the expression that it is the value of and a mark, but not at the beginning of a
+line, where Markdown would end the paragraph. In expressions, the name of a recipe is the `Accuracy` of its runs at scale
+1, or at the scale that the expression ends with; `run` is that of any other run, and `fits` are scores of brain fits.
+Numbers have one decimal place, whole ones none, and those from `score` two::
 
-    sleep adds <!-- = cifar10_sleep_every_1 - cifar10_local at scale 0.1 -->5.6<!-- --> points to
-    <!-- = round(cifar10_local) at scale 0.1 -->75<!-- --> %, and V4 is fitted by
-    <!-- = score(fmean(fits("brain-miniature", "ws(1)", "V4"))) -->.26<!-- -->
+    it adds <!-- = cifar10_sleep_every_1 - cifar10_local at scale 0.1 -->5.6<!-- --> points
+    to <!-- = round(cifar10_local) at scale 0.1 -->75<!-- --> %, and
+    V4 is fitted by <!-- = score(fmean(fits("brain-miniature", "ws(1)", "V4"))) -->.26<!-- -->
 """
 
 import re
@@ -45,10 +46,13 @@ BLOCK = re.compile(r"(<!-- (sleepconv [^\n]*) -->\n).*?(<!-- end -->)", re.S)
 VALUE = re.compile(r"(<!-- = ([^\n]+?)(?: at scale ([\d.]+))? -->)[−\d.]*(<!-- -->)")
 MARKS = (re.compile(r"<!--\s*="), re.compile(r"<!--\s*-->"))
 """Where a value begins and ends, also if it is not written as it must be."""
+FIRST_IN_LINE = re.compile(r"^[\s>*-]*<!-- =.*", re.M)
 
 
 class Accuracy(float):
-    """The accuracy of runs that differ in their seeds on the test set, in percent: the mean over them.
+    """The accuracy of runs that differ in their seeds, in percent: the mean over them.
+
+    It is that on the test set, or on the validation split if they were trained without it.
 
     Attributes:
         seeds: the accuracy of each run, by seed.
@@ -63,6 +67,8 @@ class Accuracy(float):
 
     def __new__(cls, runs: Sequence[RunFolder]) -> "Accuracy":
         """Read the records of the runs."""
+        for run in runs:
+            run.check()
         evaluations = [run.metrics("evaluation") for run in runs]
         seeds = {run.recipe().seed: reports[-1]["top1"] for run, reports in zip(runs, evaluations, strict=True)}
         accuracy = super().__new__(cls, fmean(seeds.values()))
@@ -72,7 +78,7 @@ class Accuracy(float):
         accuracy._evaluations = list(chain(*evaluations))
         return accuracy
 
-    def at(self, epoch: int) -> float:
+    def after_epoch(self, epoch: int) -> float:
         """Return the mean accuracy after an epoch."""
         return fmean(report["top1"] for report in self._evaluations if report["epoch"] == epoch)
 
@@ -95,7 +101,10 @@ def accuracy(recipe: str, scale: float = 1.0) -> Accuracy:
 
 def run(folder: str) -> Accuracy:
     """Return the accuracy of one run, also of one that is not a recipe's, by its folder in results/."""
-    return Accuracy([RunFolder(ROOT / "results" / folder)])
+    found = RunFolder(ROOT / "results" / folder)
+    if found.summary() is None:
+        raise ValueError(f"results/ has no finished run {folder!r}")
+    return Accuracy([found])
 
 
 def fits(folder: str, row: str, where: str, value: str = "score", kind: str = "trained") -> list[float]:
@@ -105,62 +114,84 @@ def fits(folder: str, row: str, where: str, value: str = "score", kind: str = "t
         folder: of the records, in results/.
         row: as in the table; "ws*" stands for all rows that begin with ws.
         where: a column of the table or the name of a dataset.
-        value: of a dataset, "score" or "r".
+        value: "score", or of a dataset also "r".
         kind: "trained" or "untrained".
     """
-    found = [
-        _fit(record, where, value)
-        for record in read_all_scores([ROOT / "results" / folder])
-        if record["kind"] == kind and fnmatchcase(record["row"], row)
-    ]
-    if not found:
+    return list(chain.from_iterable(_rows(folder, row, where, value, kind)))
+
+
+def row_means(folder: str, row: str, where: str) -> list[float]:
+    """Return the mean over the seeds of each row of trained networks; arguments as for `fits`."""
+    return [fmean(seeds) for seeds in _rows(folder, row, where)]
+
+
+def apart(folder: str, *where: str) -> float:
+    """Return the largest difference between two seeds of one trained network, in any of these columns or datasets."""
+    rows = [seeds for place in where for seeds in _rows(folder, "*", place) if len(seeds) > 1]
+    if not rows:
+        raise ValueError(f"results/{folder} has no two seeds of one network")
+    return max(max(seeds) - min(seeds) for seeds in rows)
+
+
+def _rows(folder: str, row: str, where: str, value: str = "score", kind: str = "trained") -> list[list[float]]:
+    """Return the values of each row's seeds."""
+    rows: dict[str, list[float]] = {}
+    for record in read_all_scores([ROOT / "results" / folder]):
+        if record["kind"] == kind and fnmatchcase(record["row"], row):
+            rows.setdefault(record["row"], []).append(_fit(record, where, value))
+    if not rows:
         raise ValueError(f"results/{folder} has no {kind} network {row!r}")
-    return found
+    return list(rows.values())
 
 
 def _fit(record: dict[str, Any], where: str, value: str) -> float:
-    for entry in record["scores"]:
-        if entry["dataset"] == where:
-            return entry[value]
-    (cells,) = cells_by_network([record]).values()
-    return cells[where].score
-
-
-def apart(*rows: list[float]) -> float:
-    """Return the largest difference between two seeds of one row."""
-    return max(max(row) - min(row) for row in rows)
+    found = {entry["dataset"]: entry.get(value) for entry in record["scores"]}
+    if value == "score":
+        (cells,) = cells_by_network([record]).values()
+        found |= {column: cell.score for column, cell in cells.items()}
+    if found.get(where) is None:
+        raise ValueError(f"{record['row']!r} has no {value} in {where!r}, only in {', '.join(found)}")
+    return found[where]
 
 
 def score(value: float) -> str:
     """Return a score as sentences have it, with two decimal places and without the zero before them."""
-    return number(value, ".2f").replace("0.", ".", 1)
+    return re.sub(r"^(−?)0\.", r"\1.", number(value, ".2f"))
 
 
-ARITHMETIC = {function.__name__: function for function in (apart, fmean, max, min, round, score)}
-READERS = {function.__name__: function for function in (fits, run)}
+ARITHMETIC = {function.__name__: function for function in (fmean, max, min, round, score)}
+READERS = {function.__name__: function for function in (apart, fits, row_means, run)}
 
 
 class _Names(dict[str, Any]):
-    """What the names in an expression stand for."""
+    """What the names in an expression stand for, and which of them read records."""
 
     def __init__(self, scale: float) -> None:
-        super().__init__(ARITHMETIC | READERS)
+        super().__init__(ARITHMETIC)
         self._scale = scale
+        self.recipes: set[str] = set()
+        self.readers: set[str] = set()
 
-    def __missing__(self, recipe: str) -> Accuracy:
-        return accuracy(recipe, self._scale)
+    def __missing__(self, name: str) -> Any:
+        if name in READERS:
+            self.readers.add(name)
+            return READERS[name]
+        self.recipes.add(name)
+        return accuracy(name, self._scale)
 
 
 def rebuilt(page: str) -> str:
     """Return the text of a page with its numbers and blocks made again; a note stands only below its first table."""
     notes: set[str] = set()
     _check_marks(page)
-    page = VALUE.sub(lambda value: f"{value[1]}{_value(value[2], float(value[3] or 1))}{value[4]}", page)
+    page = VALUE.sub(lambda value: f"{value[1]}{_value(value[2], value[3])}{value[4]}", page)
     return BLOCK.sub(lambda block: f"{block[1]}\n{_without(notes, _printed(block[2]))}\n\n{block[3]}", page)
 
 
 def _check_marks(page: str) -> None:
     """Raise a ValueError if a value is not written as it must be, since it would never be made again."""
+    if first := FIRST_IN_LINE.search(page):
+        raise ValueError(f"a number must not be the first word of a line, got {first[0].strip()!r}")
     for mark in MARKS:
         if mark.search(left := VALUE.sub("", page)):
             line = next(line for line in left.splitlines() if mark.search(line))
@@ -172,12 +203,16 @@ def _records() -> Records:
     return read_records([ROOT / "results"])
 
 
-def _value(expression: str, scale: float) -> str:
+def _value(expression: str, scale: str | None) -> str:
     try:
-        code = compile(expression, "<page>", "eval")
-        if not set(code.co_names) - set(ARITHMETIC):
+        names = _Names(float(scale or 1))
+        value = eval(expression, {"__builtins__": {}}, names)
+        if not names.recipes | names.readers:
             raise ValueError("it reads no record")
-        value = eval(code, {}, _Names(scale))
+        if scale and not names.recipes:
+            raise ValueError("it names no recipe, so it has no scale")
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            raise TypeError(f"it must be a number, got {value!r}")
     except Exception as error:
         raise ValueError(f"the number {expression!r} cannot be computed: {error}") from error
     return str(value) if isinstance(value, int | str) else number(value)

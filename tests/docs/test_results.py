@@ -3,7 +3,9 @@
 import json
 import runpy
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 from matplotlib.testing.compare import compare_images
@@ -40,7 +42,37 @@ def test_a_number_in_a_sentence_is_the_value_of_its_expression():
     run = RunFolder(ROOT / "results/cifar10_local/scale-0.1-seed-0")
     expected = run.metrics("epoch")[-1]["top1"] - run.summary()["top1"]
     assert REBUILD["rebuilt"](page) == page.replace("9.9", f"{expected:.1f}")
-    assert "-->77<!--" in REBUILD["rebuilt"]("<!-- = round(miniature_sleep_every_1) --><!-- -->")
+    assert "-->77<!--" in REBUILD["rebuilt"]("ends at <!-- = round(miniature_sleep_every_1) --><!-- -->")
+
+
+def test_one_run_and_its_course_can_be_in_a_sentence():
+    folder = "search/miniature_search_ws100_paper/scale-0.04-seed-0"
+    first, *_, last = RunFolder(ROOT / "results" / folder).metrics("evaluation")
+    found = REBUILD["run"](folder)
+    assert found == last["top1"] == found.seeds[0] == found.after_epoch(8)
+    assert found.running == last["running"]["top1"] != last["top1"]
+    assert found.after_epoch(1) == first["top1"]
+
+
+def test_scores_in_sentences_are_those_of_the_records():
+    records = [
+        json.loads(path.read_text())
+        for path in (ROOT / "results/brain-miniature").glob("miniature_convolutional-*.json")
+    ]
+    trained = [record for record in records if record["kind"] == "trained"]
+    scores = [
+        entry["score"] for record in trained for entry in record["scores"] if entry["dataset"] == "cifar10h_counts"
+    ]
+    assert len(scores) > 1
+    assert sorted(REBUILD["fits"]("brain-miniature", "conv", "cifar10h_counts")) == sorted(scores)
+    assert sorted(REBUILD["fits"]("brain-miniature", "conv", "behaviour")) == sorted(scores)
+    assert REBUILD["row_means"]("brain-miniature", "conv", "behaviour") == [pytest.approx(fmean(scores))]
+    assert REBUILD["apart"]("brain-miniature", "behaviour") >= max(scores) - min(scores)
+
+
+@pytest.mark.parametrize(("value", "shown"), [(0.264, ".26"), (-0.264, "−.26"), (70.04, "70.04"), (1.0, "1.00")])
+def test_scores_have_two_places_and_no_zero_before_them(value, shown):
+    assert REBUILD["score"](value) == shown
 
 
 @pytest.mark.parametrize(
@@ -54,16 +86,24 @@ def test_a_number_in_a_sentence_is_the_value_of_its_expression():
         "<!-- = miniature_lokal -->75.4<!-- -->",
         "<!-- = cifar10_local -->75.4<!-- -->",
         "<!-- = miniature_local.after(1, first=1, last=200) -->75.4<!-- -->",
-        "<!-- = miniature_local.at(201) -->75.4<!-- -->",
+        "<!-- = miniature_local.after_epoch(201) -->75.4<!-- -->",
         "<!-- = 75.4 -->75.4<!-- -->",
         "<!-- = max(75.4, 1) -->75.4<!-- -->",
+        "<!-- = (75.4).real -->75.4<!-- -->",
+        "<!-- = miniature_local > 75 -->75.4<!-- -->",
+        "<!-- = miniature_local.seeds -->75.4<!-- -->",
+        "<!-- = miniature_local at scale 1.0.0 -->75.4<!-- -->",
+        "\n- <!-- = miniature_local -->75.4<!-- -->",
+        '<!-- = run("miniature_local/scale-1-seed-0") at scale 1 -->75.4<!-- -->',
         '<!-- = run("miniature_lokal/scale-1-seed-0") -->75.4<!-- -->',
         '<!-- = fits("brain-miniature", "ws(2)", "V4")[0] -->.26<!-- -->',
         '<!-- = fits("brain-miniature", "ws(1)", "V5")[0] -->.26<!-- -->',
+        '<!-- = fits("brain-miniature", "ws(1)", "V4", "r")[0] -->.26<!-- -->',
+        '<!-- = apart("brain-relu", "V4") -->.26<!-- -->',
     ],
 )
 def test_a_number_that_could_not_be_made_again_is_an_error(mark):
-    with pytest.raises(ValueError, match=r"must be written|cannot be computed"):
+    with pytest.raises(ValueError, match=r"must be written|must not be the first|cannot be computed"):
         REBUILD["rebuilt"](f"ends at {mark} %")
 
 
@@ -76,6 +116,17 @@ def test_in_the_miniature_every_run_is_in_the_order_that_the_page_states():
         assert min(every.seeds.values()) > max(local.seeds.values())
     for every, name in zip(sleeping, ("two_periods_sleep_every_1", "slow_momentum_sleep_every_10"), strict=False):
         assert min(accuracy(f"miniature_{name}").seeds.values()) > max(every.seeds.values())
+
+
+def test_brain_fits_of_the_miniature_are_in_the_order_that_the_page_states():
+    fit = partial(REBUILD["row_means"], "brain-miniature")
+    for column in ("V4", "behaviour"):
+        (conv,), (local,) = fit("conv", column), fit("LC", column)
+        assert all(local < sleeping < conv for sleeping in fit("ws*", column))
+    (conv,), (local,) = fit("conv", "IT"), fit("LC", "IT")
+    every_1, every_10, every_100 = (fit(f"ws({n})", "IT")[0] for n in (1, 10, 100))
+    assert min(every_1, every_10) > max(every_100, local)
+    assert min(every_100, local) > conv
 
 
 def test_a_command_that_fails_is_an_error_and_not_an_empty_table():
