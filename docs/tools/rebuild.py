@@ -7,9 +7,9 @@ A block of a page begins with the command that prints it, hidden from readers, a
     <!-- end -->
 
 A number in a sentence stands between the expression that it is the value of and a mark, but not at the beginning of a
-line, where Markdown would end the paragraph. In expressions, the name of a recipe is the `Accuracy` of its runs at scale
-1, or at the scale that the expression ends with; `run` is that of any other run, and `fits` are scores of brain fits.
-Numbers have one decimal place, whole ones none, and those from `score` two::
+line, where Markdown would end the paragraph. In expressions, the name of a recipe is the `Accuracy` of its runs at
+scale 1, or at the scale that the expression ends with; `run` is that of any other run, and `fits` are scores of brain
+fits. Numbers have one decimal place, whole ones none, and those from `score` two::
 
     it adds <!-- = cifar10_sleep_every_1 - cifar10_local at scale 0.1 -->5.6<!-- --> points
     to <!-- = round(cifar10_local) at scale 0.1 -->75<!-- --> %, and
