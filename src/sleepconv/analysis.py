@@ -69,7 +69,7 @@ def negative_log_snrs(
 
     >>> from sleepconv.nn import LocallyConnected2d
     >>> layer = LocallyConnected2d(1, 4, 3, input_size=9)
-    >>> negative_log_snrs(layer)[""] > 0, negative_log_snrs(Instant()(layer))
+    >>> negative_log_snrs(layer)[""] > -np.inf, negative_log_snrs(Instant()(layer))
     (True, {'': -inf})
     """
     layers: dict[str, Any] = sleeping_layers(unwrapped(model))
