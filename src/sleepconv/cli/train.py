@@ -78,8 +78,8 @@ def add_sweep(verbs: Verbs) -> None:
         "sweep",
         help="train what is missing of a table, a search or some recipes",
         description="Train what is missing and skip what is done; a worker that dies is restarted. NAME is table1 to "
-        "table13 (except 3, which `sleepconv brain` makes), miniature, learning-speed, wake, demo, a recipe, or "
-        "RECIPE_grid, the hyperparameter search of its rates on the validation split.",
+        "table13 (except 3, which `sleepconv brain` makes), one of our tables (`sleepconv table --help` lists them), "
+        "demo, a recipe, or RECIPE_grid, the hyperparameter search of its rates on the validation split.",
         epilog="example: sleepconv sweep table1 --dataset cifar10 --seeds 5 --scale 0.1",
         details=_fields,
     )

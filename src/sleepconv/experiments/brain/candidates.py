@@ -37,6 +37,13 @@ _STATISTICS = {
 }
 _CIFAR10_READERS = {"cifar10": cifar10, "cifar10-16x16": cifar10_16x16}
 _CONNECTIVITY = {"convolutional": "conv", "local": "LC", "local_after_first": "LC after first"}
+_RULES = {"hebbian": "Hebbian", "network_circuit": "network circuit"}
+_ON_PATCHES = {"small_vit": "ViT", "mlp_mixer": "Mixer"}
+_CONNECTIVITY_ON_PATCHES = {
+    "convolutional": "shared",
+    "local": "per patch",
+    "local_after_first": "per patch after first",
+}
 
 
 @dataclass(frozen=True)
@@ -109,14 +116,32 @@ def _row_name(run: Run) -> str:
     >>> run = Run("mine", "cifar10", connectivity="local", learning_rate=1e-3, sleep_every=10, slow_momentum=0.8)
     >>> _row_name(run)
     'ws(10), slow momentum'
+    >>> _row_name(Run(name="mine", dataset="cifar10", connectivity="local", learning_rate=1e-3, repetitions=4))
+    'LC, 4 reps'
+    >>> _row_name(run.changed(slow_momentum=0, sleep_rule="network_circuit", grids="learned"))
+    'ws(10, network circuit), learned grids'
     """
+    repetitions = f", {run.repetitions} reps" if run.repetitions > 1 else ""
     if run.sleep_every is None:
-        return _CONNECTIVITY[run.connectivity]
-    rule = "" if run.sleep_rule == "instant" else f", {run.sleep_rule}"
+        return _connectivity(run) + repetitions
+    rule = "" if run.sleep_rule == "instant" else f", {_RULES.get(run.sleep_rule, run.sleep_rule)}"
     first = ", after first" if run.connectivity == "local_after_first" else ""
     treatment = ", shared gradients" * run.share_gradients + ", slow momentum" * bool(run.slow_momentum)
     periods = ", two periods" * isinstance(run.sleep_options.get("period"), list)
-    return f"ws({run.sleep_every}{rule}{first}){treatment}{periods}"
+    grids = ", learned grids" * (run.grids == "learned")
+    patches = f"{_connectivity(run)}, " if run.network in _ON_PATCHES else ""
+    return f"{patches}ws({run.sleep_every}{rule}{first}){treatment}{periods}{grids}{repetitions}"
+
+
+def _connectivity(run: Run) -> str:
+    """Name the network's connectivity, with the network if it is one on patches, which the paper's table does not have.
+
+    >>> _connectivity(Run("mine", "cifar10", connectivity="local", learning_rate=1e-3, network="small_vit"))
+    'ViT, per patch'
+    """
+    if run.network in _ON_PATCHES:
+        return f"{_ON_PATCHES[run.network]}, {_CONNECTIVITY_ON_PATCHES[run.connectivity]}"
+    return _CONNECTIVITY[run.connectivity]
 
 
 def preparation_for(dataset: str, input_size: tuple[int, int, int], data_dir: StrPath | None = None) -> Preparation:
@@ -163,7 +188,7 @@ def _untrained(folder: RunFolder, layers: Sequence[str] | None, data_dir: StrPat
     prepare, classes = _input(folder, run, data_dir)
     return Candidate(
         name=f"untrained-{run.network}-{run.connectivity}-{run.dataset}-seed-{run.seed}",
-        row=_CONNECTIVITY[run.connectivity],
+        row=_connectivity(run),
         kind="untrained",
         build=lambda: build_network(run, prepare.input_size, classes),
         prepare=prepare,
