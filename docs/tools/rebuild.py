@@ -64,6 +64,7 @@ class Accuracy(float):
     training: float
     running: float
     _evaluations: list[dict[str, Any]]
+    _epochs: list[dict[str, Any]]
 
     def __new__(cls, runs: Sequence[RunFolder]) -> "Accuracy":
         """Read the records of the runs."""
@@ -73,7 +74,8 @@ class Accuracy(float):
         seeds = {run.recipe().seed: reports[-1]["top1"] for run, reports in zip(runs, evaluations, strict=True)}
         accuracy = super().__new__(cls, fmean(seeds.values()))
         accuracy.seeds = seeds
-        accuracy.training = fmean(run.metrics("epoch")[-1]["top1"] for run in runs)
+        accuracy._epochs = [epoch for run in runs for epoch in run.metrics("epoch")]
+        accuracy.training = accuracy.training_in_epoch(runs[0].metrics("epoch")[-1]["epoch"])
         accuracy.running = fmean(reports[-1].get("running", reports[-1])["top1"] for reports in evaluations)
         accuracy._evaluations = list(chain(*evaluations))
         return accuracy
@@ -81,6 +83,10 @@ class Accuracy(float):
     def after_epoch(self, epoch: int) -> float:
         """Return the mean accuracy after an epoch."""
         return fmean(report["top1"] for report in self._evaluations if report["epoch"] == epoch)
+
+    def training_in_epoch(self, epoch: int) -> float:
+        """Return the mean accuracy on the training images of an epoch, while it learned."""
+        return fmean(report["top1"] for report in self._epochs if report["epoch"] == epoch)
 
     def after(self, steps: int, *, first: int, last: int) -> float:
         """Return the mean over the evaluations, from epoch `first` to `last`, so many steps after the last sleep."""

@@ -26,8 +26,8 @@ def verbs_of(parser: argparse.ArgumentParser, name: str = "sleepconv") -> dict[s
 
 
 def commands_in(page: Path) -> list[str]:
-    """The commands in code blocks, and those between backticks."""
-    text = page.read_text()
+    """The commands in code blocks, also on continued lines, and those between backticks."""
+    text = re.sub(r"\\\n\s*", "", page.read_text())
     blocks = re.findall(r"^```\n(.*?)^```|^((?: {4}.*\n)+)", text, re.M | re.S)
     listed = [command for block in blocks for command in COMMAND.findall("".join(block))]
     return [command.strip() for command in listed + re.findall(r"`(sleepconv [a-z][^`]*)`", text)]
