@@ -12,6 +12,7 @@ from sleepconv.simulation.circuit import (
     present_,
     presentation_maps,
     rate_fixed_point,
+    steady_presentation_maps,
 )
 
 
@@ -52,6 +53,16 @@ def test_whole_presentations_equal_the_circuit_simulated_step_by_step(constants)
             rates = constants.bias + state.above_bias[g, :, c]
             torch.testing.assert_close(rates, expected[1], rtol=1e-12, atol=1e-12)
             torch.testing.assert_close(state.inhibitory[g, c], expected[2], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("constants", [CircuitConstants(1000.0, 30.0, 1.0, 0.05, momentum=0.0), CircuitConstants(3.0)])
+def test_presentations_at_a_steady_rate_equal_those_at_any(constants):
+    squared_norm, decay = torch.rand(5, 3, dtype=torch.float64), torch.tensor([0.0, 0.1, 0.5], dtype=torch.float64)
+    rates = torch.full((5, constants.steps), 0.5 * constants.fraction, dtype=torch.float64)
+    maps = presentation_maps(squared_norm, rates, decay=decay, constants=constants)
+    steady = steady_presentation_maps(squared_norm, float(rates[0, 0]), decay=decay, constants=constants)
+    torch.testing.assert_close(steady.motion, maps.motion, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(steady.carry, maps.carry, rtol=1e-10, atol=1e-10)
 
 
 def exact_course(drive, times, constants):

@@ -9,8 +9,8 @@ Eq. 8 of Pogodin et al. (2021), followed in Euler steps. In each of them a weigh
 
 As long as one input x is shown, all this is linear, and a weight leaves the plane of its displacement from w^init and
 its velocity, both as they were when x appeared, only along x. So the Euler steps of a presentation reduce to small
-matrices, the same for every neuron: ``presentation_maps`` computes them, ``present_`` applies them. The result is that
-of the Euler steps, up to rounding.
+matrices, the same for every neuron: ``presentation_maps`` computes them (or, if the learning rate stays the same,
+``steady_presentation_maps``), ``present_`` applies them. The result is that of the Euler steps, up to rounding.
 """
 
 from collections.abc import Callable, Iterator
@@ -281,6 +281,49 @@ def presentation_maps(
     motion = torch.stack([above, inhibitory, along, moving])
     carry = torch.stack([displacement, velocity])
     return PresentationMaps(motion.movedim((2, 0, 1), (-3, -2, -1)), carry.movedim((0, 1), (-2, -1)))
+
+
+def steady_presentation_maps(
+    squared_norm: Float[Tensor, "*presentations grids"],
+    rate: float,
+    *,
+    decay: Float[Tensor, "grids"],
+    constants: CircuitConstants,
+) -> PresentationMaps:
+    r"""Condense presentations with one learning rate for all Euler steps, whose number then costs hardly any time.
+
+    The maps are parts of :math:`T^n`, where T is what one of the n steps does to the numbers of ``PresentationMaps``
+    and to how much x has been added to D and V.
+
+    Args:
+        squared_norm: |x|² of the input that each grid sees.
+        rate: learning rate of every Euler step.
+        decay: γ of each grid.
+        constants: those of the circuit.
+
+    >>> norms, rates = torch.ones(7, 1, dtype=torch.float64), torch.full((7, 150), 0.01, dtype=torch.float64)
+    >>> rest = {"decay": torch.tensor([0.1], dtype=torch.float64), "constants": CircuitConstants()}
+    >>> steady, maps = steady_presentation_maps(norms, 0.01, **rest), presentation_maps(norms, rates, **rest)
+    >>> torch.allclose(steady.motion, maps.motion), torch.allclose(steady.carry, maps.carry)
+    (True, True)
+    """
+    fraction, kept = constants.fraction, 1 - constants.fraction
+    above, inhibitory, displaced, moving, initial, along, gained = range(7)
+    step = torch.eye(7, dtype=squared_norm.dtype, device=squared_norm.device).repeat(*squared_norm.shape, 2, 1, 1)
+    decay, inhibition = decay.unsqueeze(-1), squared_norm.new_tensor([0.0, constants.inhibition])  # the means only
+    step[..., above, above] = kept
+    step[..., above, inhibitory] = -fraction * inhibition
+    step[..., above, [displaced, initial]] = fraction
+    step[..., above, along] = fraction * squared_norm.unsqueeze(-1)
+    step[..., inhibitory, [above, inhibitory]] = squared_norm.new_tensor([fraction, kept])
+    # By how much x is added to V follows the rates, V itself only D; D and what is added to it follow them.
+    step[..., gained, above] = 1
+    for place, velocity in ((along, gained), (displaced, moving)):
+        step[..., velocity, place], step[..., velocity, velocity] = decay, constants.momentum
+        step[..., place, :] -= rate * step[..., velocity, :]
+    steps = torch.linalg.matrix_power(step, constants.steps)
+    motion = steps[..., [above, inhibitory, along, gained], :along]
+    return PresentationMaps(motion, steps[..., 0, displaced : moving + 1, displaced : moving + 1])
 
 
 def present_(state: CircuitState, pattern: Float[Tensor, "grids inputs"], maps: PresentationMaps) -> CircuitState:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from sleepconv.functional.sizes import check_finite
-from sleepconv.simulation.circuit import CircuitConstants, PresentationMaps, presentation_maps
+from sleepconv.simulation.circuit import CircuitConstants, PresentationMaps, steady_presentation_maps
 from sleepconv.sleep.hebbian import LayerReport, layer_report
 from sleepconv.sleep.layers import Border, check_border, check_something_to_share, driven_grids
 from sleepconv.sleep.passing import SleepingNetwork
@@ -196,7 +196,6 @@ class _Circuits:
         if self._latest is None or not torch.equal(self._latest[0], powers):
             constants = self.rule.constants
             rate = self.rule.speed * constants.step_ms / constants.tau_ms / inputs
-            rates = powers.new_full((len(powers), constants.steps), rate)
             decay = powers.new_full((powers.shape[1],), self.rule.decay)
-            self._latest = powers, presentation_maps(powers, rates, decay=decay, constants=constants)
+            self._latest = powers, steady_presentation_maps(powers, rate, decay=decay, constants=constants)
         return self._latest[1]
