@@ -55,6 +55,12 @@ def test_other_recipes_and_scales_are_rows_of_their_own():
     assert rows["conv, c-scale-1"][0] == "**.400 ± .010** (.493)"
 
 
+def test_networks_that_the_paper_does_not_have_stand_without_its_numbers():
+    rows = rows_of(table.main_sheet([record("ws(10)", V1=0.2), record("ws(10), slow momentum", V1=0.3)]))
+    assert rows["ws(10)"][0] == ".200 ± .010 (.508)"
+    assert rows["ws(10), slow momentum"][:2] == ["**.300 ± .010**", "–"]
+
+
 def test_baselines_are_never_bold():
     assert rows_of(table.main_sheet(RECORDS))["LC, untrained"][0] == ".900 ± .010"
 

@@ -124,10 +124,10 @@ def rendered(records: Sequence[ScoreRecord], form: str) -> str:
 
 def as_data(records: Sequence[ScoreRecord]) -> dict[str, Any]:
     """Return the table for a script: rows of cells, ceilings, and the paper's numbers."""
-    rows = []
+    rows, paper = [], _paper(records)
     for (kind, name), cells in cells_by_network(records).items():
         scores = {column: {"score": cell.score, "error": cell.error} for column, cell in cells.items()}
-        rows.append({"kind": kind, "row": name, "scores": scores, "paper": _paper(name, kind) or None})
+        rows.append({"kind": kind, "row": name, "scores": scores, "paper": paper.get((kind, name))})
     return {
         "columns": [*_COLUMNS, "mean"],
         "rows": rows,
@@ -139,16 +139,16 @@ def as_data(records: Sequence[ScoreRecord]) -> dict[str, Any]:
 
 def main_sheet(records: Sequence[ScoreRecord]) -> Sheet:
     """Make the table: rows as in Table 3, the paper's numbers in brackets, the best trained network in bold."""
-    rows, columns = cells_by_network(records), (*_COLUMNS, "mean")
+    rows, columns, paper = cells_by_network(records), (*_COLUMNS, "mean"), _paper(records)
     names = {record["name"] for record in _comparable(records)}
     comparable = {(record["kind"], record["row"]) for record in _sorted(records) if record["name"] in names}
     trained = [cells for row, cells in rows.items() if row[0] == "trained" and row in comparable]
     best = {c: max((cells[c].score for cells in trained if c in cells), default=None) for c in columns}
     lines = []
     for (kind, name), cells in rows.items():
-        paper = _paper(name, kind)
+        theirs = paper.get((kind, name), {})
         bold = {c: best[c] if (kind, name) in comparable else None for c in columns}
-        lines.append([_name(name, kind), *(_cell(cells.get(c), paper.get(c), bold[c], kind) for c in columns)])
+        lines.append([_name(name, kind), *(_cell(cells.get(c), theirs.get(c), bold[c], kind) for c in columns)])
     limits = ceilings(records)
     lines.append(["ceiling", *(_number(limits.get(c)) for c in _COLUMNS), MISSING])
     return Sheet(_TITLE, ["", *columns], lines, _NOTES)
@@ -304,8 +304,11 @@ def _way(record: ScoreRecord) -> str:
     return f"scored as {digest.hexdigest()[:4]}"
 
 
-def _paper(row: str, kind: str) -> dict[str, float]:
-    return PAPER.get(row.partition(", ")[0], {}) if kind == "trained" else {}
+def _paper(records: Sequence[ScoreRecord]) -> dict[tuple[str, str], dict[str, float]]:
+    """Return the paper's numbers of the rows whose networks Table 3 has; networks trained in other ways have none."""
+    original = {record["name"]: record["row"] for record in records}
+    rows = {(record["kind"], record["row"]): original[record["name"]] for record in _sorted(records)}
+    return {row: PAPER[network] for row, network in rows.items() if row[0] == "trained" and network in PAPER}
 
 
 def _cells(members: Sequence[ScoreRecord]) -> _Cells:
