@@ -56,9 +56,17 @@ def test_other_recipes_and_scales_are_rows_of_their_own():
 
 
 def test_networks_that_the_paper_does_not_have_stand_without_its_numbers():
-    rows = rows_of(table.main_sheet([record("ws(10)", V1=0.2), record("ws(10), slow momentum", V1=0.3)]))
-    assert rows["ws(10)"][0] == ".200 ± .010 (.508)"
-    assert rows["ws(10), slow momentum"][:2] == ["**.300 ± .010**", "–"]
+    others = ["ws(10), slow momentum", "LC, 4 reps", "conv, feedback alignment", "ViT, shared"]
+    rows = rows_of(table.main_sheet([record("ws(10)", V1=0.4), *(record(row, V1=0.3) for row in others)]))
+    assert rows["ws(10)"][0] == "**.400 ± .010** (.508)"
+    assert all(rows[row][:2] == [".300 ± .010", "–"] for row in others)
+
+
+@pytest.mark.parametrize("folder", ["brain", "brain-miniature", "brain-patches", "brain-relu"])
+def test_every_row_has_a_line_of_its_own(folder):
+    records = read_all_scores([Path(__file__).parents[3] / "results" / folder])
+    rows = {(record["row"], record["kind"]) for record in records if record["kind"] != "pixels"}
+    assert len({table._style(*row) for row in rows}) == len(rows)
 
 
 def test_baselines_are_never_bold():

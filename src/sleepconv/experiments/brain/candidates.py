@@ -120,17 +120,23 @@ def _row_name(run: Run) -> str:
     'LC, 4 reps'
     >>> _row_name(run.changed(slow_momentum=0, sleep_rule="network_circuit", grids="learned"))
     'ws(10, network circuit), learned grids'
+    >>> _row_name(run.changed(slow_momentum=0, network="small_vit", connectivity="local_after_first"))
+    'ViT, per patch after first, ws(10)'
+    >>> _row_name(Run("mine", "cifar10", connectivity="convolutional", learning_rate=1e-3, wake="feedback_alignment"))
+    'conv, feedback alignment'
     """
-    repetitions = f", {run.repetitions} reps" if run.repetitions > 1 else ""
+    ending = f", {run.repetitions} reps" * (run.repetitions > 1)
+    ending += f", {run.wake.replace('_', ' ')}" * (run.wake != "backprop")
     if run.sleep_every is None:
-        return _connectivity(run) + repetitions
+        return _connectivity(run) + ending
     rule = "" if run.sleep_rule == "instant" else f", {_RULES.get(run.sleep_rule, run.sleep_rule)}"
-    first = ", after first" if run.connectivity == "local_after_first" else ""
+    on_patches = run.network in _ON_PATCHES
+    first = ", after first" * (run.connectivity == "local_after_first" and not on_patches)
     treatment = ", shared gradients" * run.share_gradients + ", slow momentum" * bool(run.slow_momentum)
-    periods = ", two periods" * isinstance(run.sleep_options.get("period"), list)
+    periods = ", two periods" * isinstance(run.sleep_options.get("period"), (list, tuple))
     grids = ", learned grids" * (run.grids == "learned")
-    patches = f"{_connectivity(run)}, " if run.network in _ON_PATCHES else ""
-    return f"{patches}ws({run.sleep_every}{rule}{first}){treatment}{periods}{grids}{repetitions}"
+    patches = f"{_connectivity(run)}, " * on_patches
+    return f"{patches}ws({run.sleep_every}{rule}{first}){treatment}{periods}{grids}{ending}"
 
 
 def _connectivity(run: Run) -> str:

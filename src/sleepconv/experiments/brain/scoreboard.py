@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -40,12 +41,19 @@ _ROWS = {
     "sleep_every_10": "ws(10)",
     "sleep_every_100": "ws(100)",
 }
-_ORDER = list(_ROWS.values())
+_ORDER = [*_ROWS.values(), "ViT, shared", "Mixer, shared"]
 PAPER = {_ROWS[row]: {**areas, "mean": areas["average"]} for row, areas in BRAIN_SCORE.items()}
 _KINDS = ("trained", "untrained", "pixels")
 _AGREEMENT = ("kappa", "rank_correlation", "cross_entropy")
-_COLOURS = dict(zip(_ORDER, ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00"), strict=True))
-_LINES = {"trained": "-", "untrained": ":", "shared gradients": "--", "two periods": "-.", "slow momentum": "--"}
+_COLOURS = dict(zip(_ROWS.values(), ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00"), strict=True))
+_LINES = {
+    "shared gradients": "--",
+    "two periods": "-.",
+    "slow momentum": "--",
+    "Hebbian": "--",
+    "network circuit": "-.",
+    "reps": "--",
+}
 
 
 @dataclass(frozen=True)
@@ -198,7 +206,7 @@ def draw(records: Sequence[ScoreRecord], stem: Path) -> list[Path]:
         grid.flat[0].plot([], [], "o", color="0.3", mfc="none", ms=7, label="chosen on the other half of the images")
         lines = [pair for axes in grid.flat for pair in zip(*axes.get_legend_handles_labels(), strict=True)]
         shown = {label: line for line, label in lines}
-        across = len(shown) if len(shown) < 9 else 5
+        across = max(1, min(len(shown), columns * 44 // (max(map(len, shown)) + 9)))
         figure.tight_layout(rect=(0, 0.2 * max(2, ceil(len(shown) / across)) / (2.8 * rows + 0.5), 1, 1))
         figure.legend(shown.values(), shown.keys(), loc="lower center", ncols=across, fontsize=8)
         paths = save(figure, stem)
@@ -353,9 +361,9 @@ def _number(value: float | None) -> str:
 
 
 def _panels(records: Sequence[ScoreRecord]) -> list[_Panel]:
-    """Group the entries by dataset and its version, with their records: by region, trained networks first."""
+    """Group the entries by dataset and its version, with their records: by region, in the order of the table."""
     found: dict[tuple[int, str, str], _Panel] = {}
-    for record in sorted(records, key=lambda record: _KINDS.index(record["kind"])):
+    for record in _sorted(records):
         for entry in record["scores"]:
             if "layers" in entry:
                 place = _COLUMNS.index(entry["region"]) if entry["region"] in _COLUMNS else len(_COLUMNS)
@@ -382,13 +390,26 @@ def _draw_panel(axes: Axes, panel: _Panel) -> None:
 
 def _draw_line(axes: Axes, record: ScoreRecord, entry: dict[str, Any], depth: list[str]) -> None:
     """Draw one network's layers in order, with a ring around the one that the other half of the images chose."""
-    label = record["row"] if record["kind"] == "trained" else f"{record['row']}, untrained"
-    colour = _COLOURS.get(record["row"].partition(", ")[0], "0.3")
-    line = _LINES.get(record["row"].rpartition(", ")[2], _LINES[record["kind"]])
+    label = _name(record["row"], record["kind"])
+    colour, line = _style(record["row"], record["kind"])
     places = [depth.index(layer) for layer in entry["layers"]]
     values = [layer["r"] for layer in entry["layers"].values()]
     axes.plot(places, values, color=colour, ls=line, marker=".", ms=3, lw=1.2, label=label)
     axes.plot(depth.index(entry["layer"]), entry["layers"][entry["layer"]]["r"], "o", color=colour, mfc="none", ms=7)
+
+
+def _style(row: str, kind: str) -> tuple[str, str]:
+    """Return the colour of a network's connectivity and sleep, and the line of how it is trained.
+
+    >>> _style("LC", "trained") == _style("ViT, per patch", "trained")
+    True
+    >>> _style("ws(100, Hebbian), learned grids", "trained"), _style("ws(100)", "untrained")
+    (('#e69f00', '--'), ('#e69f00', ':'))
+    """
+    sleep = re.search(r"ws\(\d+", row)
+    network = f"{sleep[0]})" if sleep else "LC" if "LC" in row or "per patch" in row else "conv"
+    lines = [line for treatment, line in _LINES.items() if treatment in row]
+    return _COLOURS.get(network, "0.3"), ":" if kind == "untrained" else lines[-1] if lines else "-"
 
 
 def check_folder(folder: Path) -> None:
