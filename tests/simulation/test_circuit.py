@@ -63,6 +63,10 @@ def test_presentations_at_a_steady_rate_equal_those_at_any(constants):
     steady = steady_presentation_maps(squared_norm, float(rates[0, 0]), decay=decay, constants=constants)
     torch.testing.assert_close(steady.motion, maps.motion, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(steady.carry, maps.carry, rtol=1e-10, atol=1e-10)
+    single = steady_presentation_maps(
+        squared_norm.float(), float(rates[0, 0]), decay=decay.float(), constants=constants
+    )
+    torch.testing.assert_close(single.motion, maps.motion.float(), rtol=1e-5, atol=1e-6)
 
 
 def exact_course(drive, times, constants):

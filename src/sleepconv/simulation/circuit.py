@@ -293,7 +293,7 @@ def steady_presentation_maps(
     r"""Condense presentations with one learning rate for all Euler steps, whose number then costs hardly any time.
 
     The maps are parts of :math:`T^n`, where T is what one of the n steps does to the numbers of ``PresentationMaps``
-    and to how much x has been added to D and V.
+    and to how much x has been added to D and V. The power is taken in float64.
 
     Args:
         squared_norm: |x|² of the input that each grid sees.
@@ -307,9 +307,10 @@ def steady_presentation_maps(
     >>> torch.allclose(steady.motion, maps.motion), torch.allclose(steady.carry, maps.carry)
     (True, True)
     """
+    dtype, squared_norm = squared_norm.dtype, squared_norm.double()
     fraction, kept = constants.fraction, 1 - constants.fraction
     above, inhibitory, displaced, moving, initial, along, gained = range(7)
-    step = torch.eye(7, dtype=squared_norm.dtype, device=squared_norm.device).repeat(*squared_norm.shape, 2, 1, 1)
+    step = torch.eye(7).to(squared_norm).repeat(*squared_norm.shape, 2, 1, 1)
     decay, inhibition = decay.unsqueeze(-1), squared_norm.new_tensor([0.0, constants.inhibition])  # the means only
     step[..., above, above] = kept
     step[..., above, inhibitory] = -fraction * inhibition
@@ -321,7 +322,7 @@ def steady_presentation_maps(
     for place, velocity in ((along, gained), (displaced, moving)):
         step[..., velocity, place], step[..., velocity, velocity] = decay, constants.momentum
         step[..., place, :] -= rate * step[..., velocity, :]
-    steps = torch.linalg.matrix_power(step, constants.steps)
+    steps = torch.linalg.matrix_power(step, constants.steps).to(dtype)
     motion = steps[..., [above, inhibitory, along, gained], :along]
     return PresentationMaps(motion, steps[..., 0, displaced : moving + 1, displaced : moving + 1])
 
