@@ -231,9 +231,9 @@ _vary(
     "cifar10_circuit_sleep_every_100",
     "cifar10_sleep_every_100",
     "Sections 4.1 and 4.2 together: the circuit of Eq. 8 in every layer, with patterns that the layers generate, every "
-    "100 steps. The paper did not run it; docs/sleep.md says what is ours, and docs/results.md why α is 300.",
+    "100 steps. The paper did not run it; docs/sleep.md says what is ours, and docs/results.md why α is 3000.",
     sleep_rule="network_circuit",
-    sleep_options={"inhibition": 300.0, "decay": 1e-4, "step_ms": 0.1},
+    sleep_options={"inhibition": 3000.0, "decay": 1e-4, "step_ms": 0.01},
 )
 
 # How fast a sleeping network learns: ours, see docs/ideas/learning-speed.md.
