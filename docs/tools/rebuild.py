@@ -46,7 +46,7 @@ BLOCK = re.compile(r"(<!-- (sleepconv [^\n]*) -->\n).*?(<!-- end -->)", re.S)
 VALUE = re.compile(r"(<!-- = ([^\n]+?)(?: at scale ([\d.]+))? -->)[−\d.]*(<!-- -->)")
 MARKS = (re.compile(r"<!--\s*="), re.compile(r"<!--\s*-->"))
 """Where a value begins and ends, also if it is not written as it must be."""
-FIRST_IN_LINE = re.compile(r"^[\s>*-]*<!-- =.*", re.M)
+FIRST_IN_LINE = re.compile(r"^(?:[\s>*+-]|\d+[.)])*<!-- =.*", re.M)
 
 
 class Accuracy(float):
@@ -219,9 +219,11 @@ def _value(expression: str, scale: str | None) -> str:
             raise ValueError("it names no recipe, so it has no scale")
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             raise TypeError(f"it must be a number, got {value!r}")
+        if names.readers - {"run"} and not isinstance(value, str):
+            raise TypeError(f"a brain fit must be written with score(...), got {value!r}")
     except Exception as error:
         raise ValueError(f"the number {expression!r} cannot be computed: {error}") from error
-    return str(value) if isinstance(value, int | str) else number(value)
+    return value if isinstance(value, str) else number(value, ".0f" if isinstance(value, int) else ".1f")
 
 
 def _without(notes: set[str], printed: str) -> str:

@@ -46,6 +46,13 @@ def test_a_number_in_a_sentence_is_the_value_of_its_expression():
     assert "-->77<!--" in REBUILD["rebuilt"]("ends at <!-- = round(miniature_sleep_every_1) --><!-- -->")
 
 
+def test_a_negative_whole_number_is_replaced_again():
+    page = "by <!-- = round(miniature_local - miniature_convolutional) -->7<!-- --> points"
+    once = REBUILD["rebuilt"](page)
+    assert "-->−2<!--" in once
+    assert REBUILD["rebuilt"](once) == once
+
+
 def test_one_run_and_its_course_can_be_in_a_sentence():
     folder = "search/miniature_search_ws100_paper/scale-0.04-seed-0"
     first, *_, last = RunFolder(ROOT / "results" / folder).metrics("evaluation")
@@ -95,6 +102,8 @@ def test_scores_have_two_places_and_no_zero_before_them(value, shown):
         "<!-- = miniature_local.seeds -->75.4<!-- -->",
         "<!-- = miniature_local at scale 1.0.0 -->75.4<!-- -->",
         "\n- <!-- = miniature_local -->75.4<!-- -->",
+        "\n1. <!-- = miniature_local -->75.4<!-- -->",
+        '<!-- = fits("brain-miniature", "ws(1)", "V4")[0] -->.26<!-- -->',
         '<!-- = run("miniature_local/scale-1-seed-0") at scale 1 -->75.4<!-- -->',
         '<!-- = run("miniature_lokal/scale-1-seed-0") -->75.4<!-- -->',
         '<!-- = fits("brain-miniature", "ws(2)", "V4")[0] -->.26<!-- -->',
@@ -109,7 +118,7 @@ def test_a_number_that_could_not_be_made_again_is_an_error(mark):
 
 
 def test_in_the_miniature_every_run_is_in_the_order_that_the_page_states():
-    accuracy = REBUILD["accuracy"]
+    accuracy, run = REBUILD["accuracy"], REBUILD["run"]
     conv, local = accuracy("miniature_convolutional"), accuracy("miniature_local")
     sleeping = [accuracy(f"miniature_sleep_every_{n}") for n in (1, 10, 100)]
     assert min(conv.seeds.values()) > max(sleeping[0].seeds.values())
@@ -117,6 +126,16 @@ def test_in_the_miniature_every_run_is_in_the_order_that_the_page_states():
         assert min(every.seeds.values()) > max(local.seeds.values())
     for every, name in zip(sleeping, ("two_periods_sleep_every_1", "slow_momentum_sleep_every_10"), strict=False):
         assert min(accuracy(f"miniature_{name}").seeds.values()) > max(every.seeds.values())
+    two_periods = (run(f"miniature_two_periods_sleep_every_1/scale-1-seed-{seed}").running for seed in range(3))
+    assert min(two_periods) > max(conv.seeds.values())
+
+
+def test_learned_sleep_ends_where_the_page_states():
+    accuracy = REBUILD["accuracy"]
+    hebbian, circuit = accuracy("miniature_disinhibited_sleep_every_100"), accuracy("miniature_circuit_sleep_every_100")
+    twin, local = accuracy("miniature_sleep_every_100"), accuracy("miniature_local")
+    assert min(twin.seeds.values()) < hebbian < max(twin.seeds.values())
+    assert min(hebbian, circuit) > max(local.seeds.values())
 
 
 def test_brain_fits_of_the_miniature_are_in_the_order_that_the_page_states():

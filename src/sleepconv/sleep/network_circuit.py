@@ -46,7 +46,7 @@ class NetworkCircuit(OnAnything):
     Args:
         inhibition: α. The default is the paper's and meant for a single sleep, which shortens the mean filters by about
             half. A network that is trained needs far stronger inhibition, and shorter steps: on CIFAR-10,
-            100 with ``step_ms=0.1`` was enough for 20 epochs; for 200, 300 was not, and 3000 with ``step_ms=0.01`` was.
+            for 200 epochs, 300 was not enough, and 3000 with ``step_ms=0.01`` was.
         tau_ms: τ.
         bias: b; without consequence for what is learned, because rates may be negative, as in the paper.
         decay: γ, for inputs of covariance I.
