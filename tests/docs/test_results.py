@@ -124,6 +124,9 @@ def test_in_the_miniature_every_run_is_in_the_order_that_the_page_states():
     assert min(conv.seeds.values()) > max(sleeping[0].seeds.values())
     for every in sleeping:
         assert min(every.seeds.values()) > max(local.seeds.values())
+    repeated = accuracy("miniature_4_repetitions")
+    assert min(repeated.seeds.values()) > max(local.seeds.values())
+    assert min(sleeping[0].seeds.values()) < repeated < max(sleeping[0].seeds.values())
     for every, name in zip(sleeping, ("two_periods_sleep_every_1", "slow_momentum_sleep_every_10"), strict=False):
         assert min(accuracy(f"miniature_{name}").seeds.values()) > max(every.seeds.values())
     two_periods = (run(f"miniature_two_periods_sleep_every_1/scale-1-seed-{seed}").running for seed in range(3))
